@@ -1,0 +1,364 @@
+"""A loaded Qwen3-TTS model: text in, audio out."""
+
+from __future__ import annotations
+
+import ctypes as C
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kazeia_engine import binding
+from kazeia_engine.errors import EngineClosed, InvalidInput
+from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.prompt import Prompt, build_prompt
+from kazeia_engine.stream import DecoderStream, Stream, as_codes
+from kazeia_engine.tokenizer import Tokenizer
+from kazeia_engine.types import ModelInfo, Result, TextMode
+from kazeia_engine.vocabulary import ModelVocabulary
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Model"]
+
+Precision = Literal["auto", "f32"]
+_PRECISIONS = {"auto": 0, "f32": 1}
+_DECODER_STAGES = ("quant", "preconv", "pretr", "upsample", "dac.entry", "dac.0", "dac.1", "dac.2", "dac.3", "pcm")
+
+
+class Model:
+    """A model and the two threads that speak with it. Safe to use from several threads.
+
+    Made by `load`; close it (or use it as a context manager) to end running streams and free the
+    weights.
+    """
+
+    def __init__(
+        self, handle: C.c_void_p, tokenizer: Tokenizer, vocabulary: ModelVocabulary, precision: Precision
+    ) -> None:
+        self._lib = binding.library()
+        self._handle: C.c_void_p | None = handle
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._native = binding.InfoStruct(struct_size=C.sizeof(binding.InfoStruct))
+        binding.check(self._lib.kz_model_get_info(handle, C.byref(self._native)))
+        self.info: ModelInfo = _describe(self._native, vocabulary, precision)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, threads: int | None = None, precision: Precision = "auto") -> Model:
+        """Loads the GGUF pair of a model.
+
+        Args:
+            path: the folder with the two files, or the talker file beside its codec file.
+            threads: cores to use in all; None: as many as the process may run on.
+            precision: "auto" keeps the weights as the files have them; "f32" dequantises
+                everything (the oracle that the fast formats are checked against).
+
+        Raises:
+            ModelNotFound: the path or one file of the pair does not exist.
+            ModelFormatError: a file is damaged or no Qwen3-TTS model; names the tensor or key.
+            InvalidInput: threads or precision out of range.
+        """
+        if precision not in _PRECISIONS:
+            raise InvalidInput(f"precision is {precision!r}, expected 'auto' or 'f32'", param="precision")
+        if threads is not None and (isinstance(threads, bool) or not 1 <= threads <= 1024):
+            raise InvalidInput(f"threads is {threads}, expected 1..1024", param="threads")
+        pair = find_pair(Path(path))
+        tokenizer = Tokenizer(pair.talker)
+        vocabulary = ModelVocabulary.load(pair.talker)
+        params = binding.LoadParams(C.sizeof(binding.LoadParams), _PRECISIONS[precision], threads or 0)
+        handle = C.c_void_p()
+        binding.check(
+            binding.library().kz_model_load(
+                os.fsencode(pair.talker), os.fsencode(pair.codec), C.byref(params), C.byref(handle)
+            )
+        )
+        return cls(handle, tokenizer, vocabulary, precision)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of the text in its chat envelope: 3 role tokens, the text, 5 trailing."""
+        return self._tokenizer.wrap(text)
+
+    def synthesize(self, text: str, **options: Any) -> Result:
+        """Speaks the text and returns all of it. Options and errors as in `stream`."""
+        with self._open(text, keep_pcm=True, **options) as stream:
+            for _ in stream:
+                pass
+            return stream.result
+
+    def stream(
+        self,
+        text: str,
+        *,
+        speaker: str | None = None,
+        language: str = "auto",
+        instruct: str | None = None,
+        seed: int = 0,
+        temperature: float = 0.9,
+        top_k: int = 50,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.05,
+        cp_temperature: float = 0.9,
+        cp_top_k: int = 50,
+        cp_top_p: float = 1.0,
+        text_mode: TextMode = "auto",
+        max_frames: int = 2048,
+        chunk: Literal["auto"] | int = "auto",
+        **extra: Any,
+    ) -> Stream:
+        """Starts speaking; iterate over the chunks as they are made. close() cancels.
+
+        Args:
+            text: what to say, any of the model's languages.
+            speaker: one of info.speakers, for models that have them; None: the model's own choice.
+            language: "auto", or one of info.languages (ISO codes work too).
+            instruct: how to say it, where the model follows instructions.
+            seed: same model, text, seed and settings: same codes.
+            temperature: of codebook 0, 0..100; 0 takes the likeliest code.
+            top_k: candidates kept; 0: all.
+            top_p: probability mass kept, more than 0 and at most 1.
+            repetition_penalty: of codebook 0 over this utterance; 1: off.
+            cp_temperature: as temperature, for codebooks 1 to 15.
+            cp_top_k: as top_k, for codebooks 1 to 15.
+            cp_top_p: as top_p, for codebooks 1 to 15.
+            text_mode: "whole" lays all text before the audio, "streaming" feeds one token a frame;
+                "auto" is "whole" for a complete text.
+            max_frames: cut after so many frames of 80 ms.
+            chunk: frames a chunk; 0: one chunk at the end; "auto": 1 first, then growing.
+            **extra: rep_window (codes the penalty looks back on, 0: all), cp_cache (False: the
+                recomputing oracle), ignore_eos (always max_frames, for benchmarks), profile (times of
+                the decoder's stages), skip_frames (leading frames whose audio is dropped),
+                min_frames (end-of-speech masked before, 2).
+
+        Raises:
+            InvalidInput: the text is empty or too long, or an option is unknown or out of range.
+            EngineClosed: the model was closed.
+        """
+        options = dict(
+            speaker=speaker, language=language, instruct=instruct, seed=seed, temperature=temperature, top_k=top_k,
+            top_p=top_p, repetition_penalty=repetition_penalty, cp_temperature=cp_temperature, cp_top_k=cp_top_k,
+            cp_top_p=cp_top_p, text_mode=text_mode, max_frames=max_frames, chunk=chunk,
+        )  # fmt: skip
+        return self._open(text, keep_pcm=False, **options, **extra)
+
+    def decode(self, codes: npt.ArrayLike, *, chunk: int = 0) -> npt.NDArray[np.float32]:
+        """codes int[T, 16] -> float32[T * 1920] samples, -1..1.
+
+        Args:
+            codes: frames of codebook entries.
+            chunk: decode so many frames at a time (0: all at once); the samples are the same.
+
+        Raises:
+            InvalidInput: wrong shape, a code outside the codebook, or a negative chunk.
+        """
+        array = as_codes(codes, self._native.n_codebooks)
+        size = _integer("chunk", chunk, 0, 1 << 20) or max(1, len(array))
+        with self.decode_stream() as decoder:
+            parts = [decoder.feed(array[i : i + size]) for i in range(0, len(array), size)]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def decode_stream(self) -> DecoderStream:
+        """A decoder with memory, for frames that arrive bit by bit."""
+        return DecoderStream(
+            self._open_handle(),
+            n_codebooks=self._native.n_codebooks,
+            samples_per_frame=self._native.samples_per_frame,
+        )
+
+    def trace(
+        self, text: str, *, frames: int, force_codes: npt.ArrayLike | None = None, **options: Any
+    ) -> dict[str, npt.NDArray[Any]]:
+        """A run that keeps intermediate values, for parity checks. Options as in `stream`.
+
+        Args:
+            text: what to say.
+            frames: how many frames at most.
+            force_codes: int[frames, 16] fed back in place of the run's own choices (teacher forcing).
+            **options: as in `stream`.
+
+        Returns:
+            prompt_embeds [positions, hidden]; talker_hidden [n, hidden] after the final norm;
+            talker_logits [n, codec vocabulary] and cp_logits [n, 15, codebook size], raw;
+            codes [n, 16]. When end-of-speech came, hidden and logits have the row that chose it.
+        """
+        n = self._native
+        frames = _integer("frames", frames, 1, n.max_positions)
+        prompt, params = self._prepare(text, **{"max_frames": frames, **options})
+        forced = None
+        if force_codes is not None:
+            forced = as_codes(force_codes, n.n_codebooks)
+            if len(forced) < frames:
+                raise InvalidInput(f"force_codes has {len(forced)} frames, expected {frames}", param="force_codes")
+        arrays = {
+            "prompt_embeds": np.zeros((len(prompt.text_ids), n.talker_hidden), np.float32),
+            "talker_hidden": np.zeros((frames, n.talker_hidden), np.float32),
+            "talker_logits": np.zeros((frames, n.codec_vocab), np.float32),
+            "cp_logits": np.zeros((frames, n.n_codebooks - 1, n.codebook_size), np.float32),
+        }
+        codes = np.zeros((frames, n.n_codebooks), np.int32)
+        out = binding.TraceOut(**{k: binding.floats(v) for k, v in arrays.items()}, codes=binding.ints(codes))
+        pointer = binding.ints(forced) if forced is not None else None
+        binding.check(self._lib.kz_trace(self._open_handle(), C.byref(params), pointer, frames, C.byref(out)))
+        done = out.n_done
+        scored = min(frames, done + 1)  # the row that chose end-of-speech included
+        return {
+            "prompt_embeds": arrays["prompt_embeds"],
+            "talker_hidden": arrays["talker_hidden"][:scored],
+            "talker_logits": arrays["talker_logits"][:scored],
+            "cp_logits": arrays["cp_logits"][:done],
+            "codes": codes[:done],
+        }
+
+    def trace_decoder(self, codes: npt.ArrayLike) -> dict[str, npt.NDArray[np.float32]]:
+        """Outputs [time, channels] of every decoder stage for codes int[T, 16] decoded at once."""
+        array = as_codes(codes, self._native.n_codebooks)
+        if not len(array):
+            raise InvalidInput("codes are empty", param="codes")
+        stages = {}
+        for name in _DECODER_STAGES:
+            shape = (C.c_int64 * 2)()
+            arguments = (self._open_handle(), binding.ints(array), len(array), name.encode(), shape)
+            binding.check(self._lib.kz_decoder_trace(*arguments, None))
+            out = np.empty((shape[0], shape[1]), np.float32)
+            binding.check(self._lib.kz_decoder_trace(*arguments, binding.floats(out)))
+            stages[name] = out
+        return stages
+
+    def close(self) -> None:
+        """Ends running streams (their readers get EngineClosed) and frees the weights."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._lib.kz_model_free(handle)
+
+    def _open_handle(self) -> C.c_void_p:
+        if self._handle is None:
+            raise EngineClosed("the model is closed")
+        return self._handle
+
+    def _open(self, text: str, *, keep_pcm: bool, **options: Any) -> Stream:
+        prompt, params = self._prepare(text, **options)
+        # The engine copies the ids while the stream opens; prompt keeps them alive until then.
+        return Stream(
+            self._open_handle(),
+            params,
+            sample_rate=self.info.sample_rate,
+            n_codebooks=self._native.n_codebooks,
+            warnings=prompt.warnings,
+            keep_pcm=keep_pcm,
+        )
+
+    def _prepare(self, text: str, **options: Any) -> tuple[Prompt, binding.StreamParams]:
+        o = _Options(options)
+        prompt = build_prompt(
+            self._vocabulary,
+            self._tokenizer,
+            text,
+            speaker=o.take("speaker", None),
+            language=o.take("language", "auto"),
+            instruct=o.take("instruct", None),
+            text_mode=o.take("text_mode", "auto"),
+        )
+        longest = self._native.max_positions - len(prompt.text_ids)
+        if longest < 1:
+            raise InvalidInput(
+                f"the prompt has {len(prompt.text_ids)} positions, the model takes {self._native.max_positions}",
+                param="text",
+            )
+        params = binding.StreamParams()
+        self._lib.kz_stream_params_default(C.byref(params))
+        p = params.prompt
+        p.text_ids, p.codec_ids = binding.ints(prompt.text_ids), binding.ints(prompt.codec_ids)
+        p.n_positions = len(prompt.text_ids)
+        p.trailing_ids, p.n_trailing = binding.ints(prompt.trailing_ids), len(prompt.trailing_ids)
+        p.pad_text_id = prompt.pad_text_id
+        params.talker = binding.SamplingStruct(
+            o.number("temperature", 0.9, 0, 100),
+            o.integer("top_k", 50, 0, 1 << 30),
+            o.number("top_p", 1.0, 0, 1, above=True),
+            o.number("repetition_penalty", 1.05, 0, 100, above=True),
+            o.integer("rep_window", 0, 0, 1 << 30),
+        )
+        params.cp = binding.SamplingStruct(
+            o.number("cp_temperature", 0.9, 0, 100),
+            o.integer("cp_top_k", 50, 0, 1 << 30),
+            o.number("cp_top_p", 1.0, 0, 1, above=True),
+            1.0,
+            0,
+        )
+        params.seed = o.integer("seed", 0, 0, (1 << 64) - 1)
+        params.max_frames = min(o.integer("max_frames", 2048, 1, 1 << 30), longest)
+        params.min_frames = min(o.integer("min_frames", 2, 0, 1 << 30), params.max_frames)
+        chunk = o.take("chunk", "auto")
+        params.chunk = -1 if chunk == "auto" else _integer("chunk", chunk, 0, self._native.max_positions)
+        params.skip_frames = o.integer("skip_frames", 0, 0, self._native.max_positions)
+        params.cp_recompute = int(not o.take("cp_cache", True))
+        params.ignore_eos = int(o.take("ignore_eos", False))
+        params.profile = int(o.take("profile", False))
+        o.done()
+        return prompt, params
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+class _Options:
+    """Keyword options, taken one by one and checked; what is left over is unknown."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._left = dict(options)
+
+    def take(self, name: str, default: Any) -> Any:
+        return self._left.pop(name, default)
+
+    def integer(self, name: str, default: int, low: int, high: int) -> int:
+        return _integer(name, self.take(name, default), low, high)
+
+    def number(self, name: str, default: float, low: float, high: float, *, above: bool = False) -> float:
+        value = self.take(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+            raise InvalidInput(f"{name} is {value!r}, expected a number", param=name)
+        x = float(value)
+        if not math.isfinite(x) or x < low or x > high or (above and x == low):
+            bounds = f"more than {low:g} and at most {high:g}" if above else f"{low:g}..{high:g}"
+            raise InvalidInput(f"{name} is {x:g}, expected {bounds}", param=name)
+        return x
+
+    def done(self) -> None:
+        if self._left:
+            raise InvalidInput(f"unknown option {sorted(self._left)[0]!r}", param=sorted(self._left)[0])
+
+
+def _integer(name: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidInput(f"{name} is {value!r}, expected a whole number", param=name)
+    if not low <= value <= high:
+        raise InvalidInput(f"{name} is {value}, expected {low}..{high}", param=name)
+    return int(value)
+
+
+def _describe(native: binding.InfoStruct, vocabulary: ModelVocabulary, precision: Precision) -> ModelInfo:
+    sizes = ("talker_hidden", "talker_layers", "cp_hidden", "cp_layers", "text_vocab", "codec_vocab", "n_codebooks",
+             "codebook_size", "samples_per_frame", "max_positions", "weight_bytes", "generator_threads",
+             "decoder_threads")  # fmt: skip
+    return vocabulary.info(
+        sample_rate=native.sample_rate,
+        frame_rate=native.sample_rate / native.samples_per_frame,
+        sizes={key: int(getattr(native, key)) for key in sizes},
+        formats={
+            "talker": native.talker_type.decode(),
+            "cp": native.cp_type.decode(),
+            "decoder": f"{native.decoder_type.decode()}, computed in f32",
+            "precision": precision,
+        },
+    )

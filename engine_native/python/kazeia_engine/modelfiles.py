@@ -1,0 +1,292 @@
+"""Finding the pair of files that make up a model, by what the files say they are.
+
+Only headers are read, so this takes the same short time for files of any size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+
+from kazeia_engine.errors import ModelFormatError, ModelNotFound
+
+__all__ = ["GgufHeader", "ModelPair", "find_pair", "read_header"]
+
+_TALKER, _CODEC = "qwen3tts", "clip"
+_ROLES = {_TALKER: "talker", _CODEC: "codec"}
+_SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+_STRING, _ARRAY = 8, 9
+_MAX_ENTRIES = 1 << 16  # keys or tensors; a model has a few hundred
+_MAX_NESTING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """The two files of a model."""
+
+    talker: Path
+    codec: Path
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """What stands before the data of a GGUF file.
+
+    values: scalar and string keys; arrays are left out.
+    tensors: name -> (shape in ggml order, type number).
+    """
+
+    architecture: str
+    values: dict[str, Any]
+    tensors: dict[str, tuple[tuple[int, ...], int]]
+
+
+def find_pair(path: Path | str) -> ModelPair:
+    """The talker and the codec file of a folder, or of the folder a talker file lies in.
+
+    A talker file picks the codec file beside it whose width fits, and among several of those the
+    one whose name shares the longest beginning with its own.
+
+    Raises ModelNotFound when the path, or one file of the pair, does not exist; ModelFormatError
+    when a file is empty, truncated or no part of a Qwen3-TTS model, or when the choice is unclear.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _find_in_folder(path)
+    if not path.exists():
+        raise ModelNotFound(f"{path} does not exist; expected a model folder or a talker file")
+    header = read_header(path)
+    if header.architecture == _CODEC:
+        raise ModelFormatError(f"{path} is a codec file; give the folder or the talker file")
+    if header.architecture != _TALKER:
+        raise ModelFormatError(
+            f"{path} is a model of architecture {header.architecture!r}, expected {_TALKER!r}"
+        )
+    codecs, damaged = _scan(path.parent, _CODEC)
+    codecs = [c for c in codecs if _fits(header, c[1])]
+    if not codecs:
+        _raise_first(damaged)
+        raise ModelNotFound(
+            f"{path} has no fitting codec file beside it (general.architecture = {_CODEC!r})"
+        )
+    return ModelPair(path, _closest(path, [c for c, _ in codecs]))
+
+
+def _find_in_folder(folder: Path) -> ModelPair:
+    talkers, damaged = _scan(folder, _TALKER)
+    codecs, _ = _scan(folder, _CODEC)
+    if not talkers or not codecs:
+        _raise_first(damaged)
+        missing = [_ROLES[a] for a, found in ((_TALKER, talkers), (_CODEC, codecs)) if not found]
+        raise ModelNotFound(
+            f"{folder} holds no {' and no '.join(missing)} file; expected a pair of GGUF files "
+            f"(general.architecture {_TALKER!r} and {_CODEC!r})"
+        )
+    if len(talkers) > 1:
+        names = ", ".join(sorted(t.name for t, _ in talkers))
+        raise ModelFormatError(f"{folder} holds several talker files ({names}); give one of them")
+    talker, header = talkers[0]
+    fitting = [c for c, other in codecs if _fits(header, other)]
+    if not fitting:
+        raise ModelFormatError(
+            f"{folder}: {codecs[0][0].name} does not fit {talker.name}: their talker widths differ"
+        )
+    return ModelPair(talker, _closest(talker, fitting))
+
+
+def _scan(
+    folder: Path, architecture: str
+) -> tuple[list[tuple[Path, GgufHeader]], list[ModelFormatError]]:
+    """Files of an architecture in a folder, and what is wrong with those that cannot be read."""
+    found: list[tuple[Path, GgufHeader]] = []
+    damaged: list[ModelFormatError] = []
+    for file in sorted(folder.glob("*.gguf")):
+        try:
+            header = read_header(file)
+        except ModelFormatError as err:
+            damaged.append(err)
+            continue
+        if header.architecture == architecture:
+            found.append((file, header))
+    return found, damaged
+
+
+def _raise_first(errors: list[ModelFormatError]) -> None:
+    if errors:
+        raise errors[0]
+
+
+def _fits(talker: GgufHeader, codec: GgufHeader) -> bool:
+    """Whether both files are about the same talker width; unknown widths fit."""
+    width = talker.values.get(f"{_TALKER}.embedding_length")
+    other = codec.values.get("clip.gen.audio.projection_dim")
+    return width is None or other is None or width == other
+
+
+def _closest(talker: Path, codecs: list[Path]) -> Path:
+    def shared(codec: Path) -> int:
+        name = codec.name.removeprefix("mmproj-")
+        n = 0
+        for a, b in zip(talker.name, name, strict=False):
+            if a != b:
+                break
+            n += 1
+        return n
+
+    best = max(codecs, key=shared)
+    if sum(shared(c) == shared(best) for c in codecs) > 1:
+        names = ", ".join(c.name for c in codecs)
+        raise ModelFormatError(f"{talker.parent} holds several codec files that fit: {names}")
+    return best
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Reads the header of a GGUF file and checks that the file holds all its data.
+
+    Raises ModelFormatError when the file is empty, not GGUF, damaged or truncated; ModelNotFound
+    when it does not exist.
+    """
+    try:
+        with path.open("rb") as f:
+            if path.stat().st_size == 0:
+                raise ModelFormatError(f"{path} is empty")
+            with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _Parser(path, data).header()
+    except FileNotFoundError as err:
+        raise ModelNotFound(f"{path} does not exist") from err
+    except OSError as err:
+        raise ModelFormatError(f"{path} cannot be read: {err}") from err
+
+
+class _Parser:
+    """Walks through a header; every step is checked against the end of the file."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self._path = path
+        self._data = data
+        self._size = len(data)
+        self._at = 0
+
+    def header(self) -> GgufHeader:
+        if self._data[:4] != b"GGUF":
+            raise ModelFormatError(f"{self._path} is not a GGUF file")
+        self._at = 4
+        version = self._number("<I")
+        if version not in (2, 3):
+            raise ModelFormatError(f"{self._path}: GGUF version {version}, expected 2 or 3")
+        n_tensors, n_keys = self._number("<Q"), self._number("<Q")
+        if max(n_tensors, n_keys) > _MAX_ENTRIES:
+            raise ModelFormatError(f"{self._path}: {n_tensors} tensors, {n_keys} keys: damaged")
+        values: dict[str, Any] = {}
+        for _ in range(n_keys):
+            key = self._string()
+            kind = self._number("<I")
+            if kind == _ARRAY:
+                self._skip_array(_MAX_NESTING)
+            else:
+                values[key] = self._string() if kind == _STRING else self._scalar(kind)
+        tensors = self._tensors(n_tensors, values.get("general.alignment", 32))
+        return GgufHeader(str(values.get("general.architecture", "")), values, tensors)
+
+    def _tensors(self, count: int, alignment: Any) -> dict[str, tuple[tuple[int, ...], int]]:
+        if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
+            raise ModelFormatError(f"{self._path}: key general.alignment is {alignment!r}")
+        tensors: dict[str, tuple[tuple[int, ...], int]] = {}
+        ends: list[tuple[int, str]] = []
+        for _ in range(count):
+            name = self._string()
+            dims = self._number("<I")
+            if dims > 4:
+                raise ModelFormatError(f"{self._path}: tensor {name} has {dims} dimensions")
+            shape = tuple(self._number("<Q") for _ in range(dims))
+            kind, offset = self._number("<I"), self._number("<Q")
+            tensors[name] = (shape, kind)
+            ends.append((offset + self._bytes(name, shape, kind), name))
+        start = -(-self._at // alignment) * alignment
+        end, name = max(ends, default=(0, ""))
+        if start + end > self._size:
+            raise ModelFormatError(
+                f"{self._path} is truncated: tensor {name} ends at byte {start + end}, "
+                f"the file has {self._size}"
+            )
+        return tensors
+
+    def _bytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
+        try:
+            block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+        except (ValueError, KeyError) as err:
+            raise ModelFormatError(f"{self._path}: tensor {name}: unknown type {kind}") from err
+        n = 1
+        for axis in shape:
+            n *= axis
+        return int(-(-n // block) * size)
+
+    def _number(self, form: str) -> int:
+        return int(self._unpack(form))
+
+    def _scalar(self, kind: int) -> Any:
+        if kind not in _SCALARS:
+            raise ModelFormatError(f"{self._path}: unknown value type {kind}: damaged")
+        return self._unpack(_SCALARS[kind])
+
+    def _unpack(self, form: str) -> Any:
+        at = self._advance(struct.calcsize(form))
+        return struct.unpack_from(form, self._data, at)[0]
+
+    def _string(self) -> str:
+        length = self._number("<Q")
+        at = self._advance(length)
+        try:
+            return self._data[at : at + length].decode("utf-8")
+        except UnicodeDecodeError as err:
+            raise ModelFormatError(f"{self._path}: a name is not UTF-8: damaged") from err
+
+    def _skip_array(self, nesting: int) -> None:
+        kind, count = self._number("<I"), self._number("<Q")
+        if kind == _ARRAY:
+            if nesting == 0:
+                raise ModelFormatError(f"{self._path}: arrays nested too deeply")
+            for _ in range(count):
+                self._skip_array(nesting - 1)
+        elif kind == _STRING:
+            self._skip_strings(count)
+        elif kind in _SCALARS:
+            self._advance(count * struct.calcsize(_SCALARS[kind]))
+        else:
+            raise ModelFormatError(f"{self._path}: unknown array type {kind}: damaged")
+
+    def _skip_strings(self, count: int) -> None:
+        # Vocabularies have some 300,000 strings, so this loop is kept bare.
+        unpack, data, size, at = struct.Struct("<Q").unpack_from, self._data, self._size, self._at
+        if count > (size - at) // 8:
+            self._advance(count * 8)
+        for _ in range(count):
+            if at + 8 > size:
+                break
+            at += 8 + unpack(data, at)[0]
+        self._at = at
+        self._advance(0)
+
+    def _advance(self, n: int) -> int:
+        at = self._at
+        if n < 0 or at + n > self._size:
+            raise ModelFormatError(f"{self._path} is truncated within its header")
+        self._at = at + n
+        return at

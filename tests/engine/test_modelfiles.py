@@ -1,0 +1,171 @@
+"""Finding a pair by content, and what is said about files that are none."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from kazeia_engine.errors import ModelFormatError, ModelNotFound
+from kazeia_engine.modelfiles import ModelPair, find_pair, read_header
+
+
+@pytest.fixture
+def pair(golden_models: dict[str, Path], tmp_path: Path) -> ModelPair:
+    """A pair in a folder of its own, under names that say nothing."""
+    found = find_pair(golden_models["custom-projected"])
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shutil.copy(found.talker, folder / "b.gguf")
+    shutil.copy(found.codec, folder / "a.gguf")
+    return ModelPair(folder / "b.gguf", folder / "a.gguf")
+
+
+def foreign(path: Path, architecture: str = "llama") -> None:
+    writer = gguf.GGUFWriter(str(path), architecture)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_found_by_content(pair: ModelPair) -> None:
+    assert find_pair(pair.talker.parent) == pair
+    assert find_pair(str(pair.talker)) == pair
+
+
+def test_found_as_llama_cpp_writes_it(golden_models: dict[str, Path]) -> None:
+    found = find_pair(golden_models["llamacpp-base"])
+    assert found.talker.name == "tiny-talker-f32.gguf"
+    assert found.codec.name == "tiny-mmproj-f32.gguf"
+
+
+def test_other_files_in_the_folder_do_not_matter(pair: ModelPair) -> None:
+    foreign(pair.talker.parent / "0-other.gguf")
+    (pair.talker.parent / "1-broken.gguf").write_bytes(b"GGUF")
+    (pair.talker.parent / "notes.txt").write_text("x")
+    assert find_pair(pair.talker.parent) == pair
+
+
+@pytest.mark.parametrize("gone", ["talker", "codec"])
+def test_the_missing_file_is_named(pair: ModelPair, gone: str) -> None:
+    getattr(pair, gone).unlink()
+    with pytest.raises(ModelNotFound, match=f"no {gone} file"):
+        find_pair(pair.talker.parent)
+
+
+def test_a_talker_file_alone(pair: ModelPair) -> None:
+    pair.codec.unlink()
+    with pytest.raises(ModelNotFound, match=r"b\.gguf has no fitting codec file"):
+        find_pair(pair.talker)
+
+
+def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="nowhere"):
+        find_pair(tmp_path / "nowhere")
+    with pytest.raises(ModelNotFound, match="no talker and no codec"):
+        find_pair(tmp_path)
+
+
+def test_the_codec_file_is_not_enough(pair: ModelPair) -> None:
+    with pytest.raises(ModelFormatError, match="is a codec file"):
+        find_pair(pair.codec)
+
+
+def test_a_foreign_model(tmp_path: Path) -> None:
+    foreign(tmp_path / "x.gguf", "bert")
+    with pytest.raises(ModelFormatError, match="'bert'"):
+        find_pair(tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize("which", ["talker", "codec"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "empty"), (b"RIFF....WAVE", "not a GGUF file"), (b"GG", "not a GGUF file")],
+)
+def test_a_file_of_another_kind(pair: ModelPair, which: str, content: bytes, said: str) -> None:
+    path: Path = getattr(pair, which)
+    path.write_bytes(content)
+    with pytest.raises(ModelFormatError, match=rf"{path.name}.*{said}"):
+        find_pair(pair.talker.parent)
+
+
+@pytest.mark.parametrize("which", ["talker", "codec"])
+@pytest.mark.parametrize("keep", [0.0005, 0.01, 0.5, 0.9999])
+def test_a_truncated_file(pair: ModelPair, which: str, keep: float) -> None:
+    path: Path = getattr(pair, which)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(len(raw) * keep)])
+    with pytest.raises(ModelFormatError, match=rf"{path.name}.*truncated"):
+        find_pair(pair.talker.parent)
+
+
+def test_a_codec_file_of_another_model(pair: ModelPair, golden_models: dict[str, Path]) -> None:
+    shutil.copy(find_pair(golden_models["custom-equal"]).codec, pair.codec)
+    with pytest.raises(ModelFormatError, match="widths differ"):
+        find_pair(pair.talker.parent)
+
+
+def test_several_models_in_one_folder(pair: ModelPair, golden_models: dict[str, Path]) -> None:
+    folder = pair.talker.parent
+    other = find_pair(golden_models["custom-equal"])
+    shutil.copy(other.talker, folder / "other-talker.gguf")
+    shutil.copy(other.codec, folder / "mmproj-other.gguf")
+    with pytest.raises(ModelFormatError, match="several talker files"):
+        find_pair(folder)
+    assert find_pair(pair.talker) == pair
+    assert find_pair(folder / "other-talker.gguf").codec.name == "mmproj-other.gguf"
+
+
+def test_the_name_decides_between_fitting_codec_files(pair: ModelPair) -> None:
+    folder = pair.talker.parent
+    shutil.copy(pair.codec, folder / "mmproj-zzz.gguf")
+    with pytest.raises(ModelFormatError, match="several codec files"):
+        find_pair(folder)
+    shutil.copy(pair.codec, folder / "mmproj-b-codec.gguf")
+    assert find_pair(folder).codec.name == "mmproj-b-codec.gguf"
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        struct.pack("<QQ", 1 << 60, 1),  # tensors without end
+        struct.pack("<QQ", 0, 1 << 60),  # keys without end
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q", 1 << 63),  # a key without end
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q1sIIQ", 1, b"k", 9, 8, 1 << 62),  # strings
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q1sIIQ", 1, b"k", 9, 4, 1 << 62),  # numbers
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q1sI", 1, b"k", 77),  # unknown kind
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q1sI", 1, b"k", 9) + struct.pack("<IQ", 9, 1) * 99,
+        struct.pack("<QQ", 1, 0) + struct.pack("<Q1sI", 1, b"t", 99),  # 99 dimensions
+        struct.pack("<QQ", 1, 0) + struct.pack("<Q1sIQIQ", 1, b"t", 1, 8, 999, 0),  # unknown type
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q1sIQ2s", 1, b"k", 8, 2, b"\xff\xfe"),  # no UTF-8
+    ],
+)
+def test_hostile_headers_end_quickly(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<I", 3) + tail)
+    start = time.perf_counter()
+    with pytest.raises(ModelFormatError, match=r"hostile\.gguf"):
+        read_header(path)
+    assert time.perf_counter() - start < 1
+
+
+def test_a_large_file_is_not_read(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(str(tmp_path / "large.gguf"), "qwen3tts")
+    info = ("big", (1 << 10, 1 << 20), np.dtype(np.float32), 1 << 32)
+    writer.add_tensor_info(*info)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    path = tmp_path / "large.gguf"
+    with path.open("r+b") as f:
+        f.truncate((1 << 32) + 4096)  # a hole: takes no room on the disk
+    start = time.perf_counter()
+    assert read_header(path).tensors["big"] == ((1 << 20, 1 << 10), 0)
+    assert time.perf_counter() - start < 1

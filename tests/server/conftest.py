@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kazeia_server.settings import PREFIX, Settings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(PREFIX):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings()
