@@ -57,18 +57,21 @@ def load_model(path: Path, *, threads: int | None = None, cp_cache: bool = True)
         from kazeia_engine.errors import KazeiaError
     except (ImportError, OSError) as error:
         raise VoiceLoadError(f"the engine cannot be used: {error}") from error
-    options: dict[str, Any] = {} if cp_cache else {"cp_cache": False}
     try:
-        return EngineModel(Model.load(path, threads=threads, **options))
+        return EngineModel(Model.load(path, threads=threads), cp_cache=cp_cache)
     except (KazeiaError, OSError) as error:
         raise VoiceLoadError(str(error)) from error
 
 
 class EngineModel:
-    """A loaded model; see SynthesisBackend."""
+    """A loaded model; see SynthesisBackend.
 
-    def __init__(self, model: Any) -> None:
+    `cp_cache=False` has the code predictor recompute everything: slow, the same audio.
+    """
+
+    def __init__(self, model: Any, *, cp_cache: bool = True) -> None:
         self._model = model
+        self._cp_cache = cp_cache
         info = model.info
         speakers = tuple(info.speakers)
         first = next(iter(speakers), None)
@@ -110,6 +113,7 @@ class EngineModel:
                 text_mode=request.text_mode,
                 max_frames=request.max_frames or _DEFAULT_MAX_FRAMES,
                 chunk=request.chunk,
+                cp_cache=self._cp_cache,
             )
         return EngineStream(stream)
 
@@ -123,12 +127,16 @@ class EngineStream:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._samples = 0  # the stream's own result keeps no audio
 
     def read(self) -> AudioChunk | None:
         """Block until the next chunk; None at the end."""
         with _translated():
             chunk = next(self._stream, None)
-        return None if chunk is None else AudioChunk(chunk.pcm)
+        if chunk is None:
+            return None
+        self._samples += len(chunk.pcm)
+        return AudioChunk(chunk.pcm)
 
     def cancel(self) -> None:
         """Stop within a frame; a blocked read returns None."""
@@ -145,7 +153,7 @@ class EngineStream:
             result: Result = self._stream.result
         return SynthesisStats(
             ended=result.ended,
-            audio_s=len(result.pcm) / result.sample_rate,
+            audio_s=self._samples / result.sample_rate,
             frames=len(result.codes),
             n_chunks=result.n_chunks,
             ttfb_s=_finite(result.ttfb_s),

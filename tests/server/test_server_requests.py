@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -89,10 +90,8 @@ def test_bad_bodies_say_what_was_expected(body: bytes, expected: str, param: str
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_body_or_a_clear_error(body: bytes) -> None:
-    try:
-        parse_body(body)
-    except InvalidRequest as error:
-        assert str(error)
+    with suppress(InvalidRequest):
+        assert parse_body(body).text is not None
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t", "\u200b", "\ufeff\u202e"])
@@ -135,8 +134,8 @@ def test_unknown_names_list_the_known_ones() -> None:
         check_request(SynthesisRequest(text="a", voice="../etc"), INFO, Settings())
     with pytest.raises(UnknownLanguage, match="auto, english, french"):
         check_request(SynthesisRequest(text="a", language="de"), INFO, Settings())
+    nameless = FakeVoice(voices=()).info
     with pytest.raises(UnknownVoice, match="no named voices"):
-        nameless = FakeVoice(voices=()).info
         check_request(SynthesisRequest(text="a", voice="x"), nameless, Settings())
 
 

@@ -5,7 +5,9 @@
     with Model.load("models/qwen3-tts-0.6b") as model:
         result = model.synthesize("Hello.", speaker="vivian")
         for chunk in model.stream("Hello again.", speaker="vivian"):
-            play(chunk.pcm)  # float32, 24 kHz mono
+            play(chunk.pcm)
+
+Audio is float32, 24 kHz, mono.
 """
 
 from __future__ import annotations

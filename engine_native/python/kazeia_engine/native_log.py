@@ -52,7 +52,8 @@ class NativeLog:
     def errors(self) -> Iterator[list[str]]:
         """Collects this thread's error messages in the list it yields; they are not logged."""
         before = getattr(self._local, "errors", None)
-        self._local.errors = collected = []
+        collected: list[str] = []
+        self._local.errors = collected
         try:
             yield collected
         finally:

@@ -33,7 +33,14 @@ from kazeia_engine.tokenizer import Tokenizer
 from kazeia_engine.types import TextMode
 from kazeia_engine.vocabulary import ModelVocabulary
 
-__all__ = ["LANGUAGE_CODES", "MAX_TEXT_CHARS", "MAX_TEXT_TOKENS", "Layout", "Prompt", "build_prompt"]
+__all__ = [
+    "LANGUAGE_CODES",
+    "MAX_TEXT_CHARS",
+    "MAX_TEXT_TOKENS",
+    "Layout",
+    "Prompt",
+    "build_prompt",
+]
 
 Layout = Literal["whole", "streaming"]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 import unicodedata
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -154,7 +155,7 @@ class Tokenizer:
                 )
             cuts.add(cut.start())
         borders = [0, *sorted(cuts), len(text)]
-        return [text[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+        return [text[a:b] for a, b in pairwise(borders)]
 
     def _tokenize(self, text: str, *, parse_special: bool) -> list[int]:
         if self._model is None:

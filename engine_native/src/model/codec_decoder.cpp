@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "runtime/clock.h"
 
@@ -85,7 +84,7 @@ void CodecDecoder::decode_some(CodecState & state, const int32_t * codes, int n,
     const ScopedTimer timer(times.bigvgan);
     const int context = w_.entry.context();
     float * padded = at_least(padded_, static_cast<size_t>(context + t) * c.latent);
-    std::memcpy(padded + static_cast<size_t>(context) * c.latent, x_.data(), sizeof(float) * t * c.latent);
+    std::copy_n(x_.data(), t * c.latent, padded + static_cast<size_t>(context) * c.latent);
     w_.entry.run(k_, padded, state.entry.data(), at_least(x_, static_cast<size_t>(t) * c.channels[0]), t);
     probe("dac.entry", x_.data(), t, c.channels[0]);
     for (size_t i = 0; i < w_.blocks.size(); i++) {
@@ -166,15 +165,15 @@ void CodecDecoder::attention(CodecState & state, int layer, int t) {
 
     float * keys = at_least(keys_, static_cast<size_t>(cached + t) * kv);
     float * values = at_least(values_, static_cast<size_t>(cached + t) * kv);
-    std::memcpy(keys, k_state.data(), sizeof(float) * cached * kv);
-    std::memcpy(values, v_state.data(), sizeof(float) * cached * kv);
+    std::copy_n(k_state.data(), cached * kv, keys);
+    std::copy_n(v_state.data(), cached * kv, values);
     for (int i = 0; i < t; i++) {
         float * row = z_.data() + static_cast<size_t>(i) * step;
         for (int head = 0; head < b.heads + b.kv_heads; head++) {
             Rope::rotate(row + head * b.head_dim, &cos_[static_cast<size_t>(i) * half], &sin_[static_cast<size_t>(i) * half], half);
         }
-        std::memcpy(keys + static_cast<size_t>(cached + i) * kv, row + b.q_width(), sizeof(float) * kv);
-        std::memcpy(values + static_cast<size_t>(cached + i) * kv, row + b.q_width() + kv, sizeof(float) * kv);
+        std::copy_n(row + b.q_width(), kv, keys + static_cast<size_t>(cached + i) * kv);
+        std::copy_n(row + b.q_width() + kv, kv, values + static_cast<size_t>(cached + i) * kv);
     }
 
     float * scores = at_least(scores_, static_cast<size_t>(w_.config.window));
@@ -198,8 +197,8 @@ void CodecDecoder::attention(CodecState & state, int layer, int t) {
         }
     }
     const int kept = std::min(keep, cached + t);
-    std::memcpy(k_state.data(), keys + static_cast<size_t>(cached + t - kept) * kv, sizeof(float) * kept * kv);
-    std::memcpy(v_state.data(), values + static_cast<size_t>(cached + t - kept) * kv, sizeof(float) * kept * kv);
+    std::copy_n(keys + static_cast<size_t>(cached + t - kept) * kv, kept * kv, k_state.data());
+    std::copy_n(values + static_cast<size_t>(cached + t - kept) * kv, kept * kv, v_state.data());
 }
 
 // x_ [t][latent] -> x_ [t * stride][latent]
@@ -213,7 +212,7 @@ void CodecDecoder::upsample_stage(CodecState & state, size_t index, int t) {
     s.conv.run(k_, x_.data(), state.up_tail[index].data(), x, t, z);
 
     FloatBuffer & left = state.dwconv[index];
-    std::memcpy(padded, left.data(), sizeof(float) * left.size());
+    std::copy_n(left.data(), left.size(), padded);
     float * y = at_least(y_, static_cast<size_t>(out_t) * width);
     s.dwconv.run(padded, y, out_t);
     keep_context(padded, left.data(), context, out_t, s.dwconv.channels);

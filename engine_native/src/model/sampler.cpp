@@ -88,11 +88,14 @@ void Sampler::probabilities(const float * logits, int n, const uint8_t * suppres
     };
     softmax();
     if (s_.top_p < 1.0f) {
-        // Ascending: whatever lies wholly below 1 - top_p goes; the largest always stays.
+        // Ascending, the higher id first among equals: whatever lies wholly below 1 - top_p goes, the
+        // largest always stays.
         order_.resize(static_cast<size_t>(n));
         std::iota(order_.begin(), order_.end(), 0);
-        std::stable_sort(order_.begin(), order_.end(),
-                         [&](int a, int b) { return scores_[static_cast<size_t>(a)] < scores_[static_cast<size_t>(b)]; });
+        std::sort(order_.begin(), order_.end(), [&](int a, int b) {
+            const float x = scores_[static_cast<size_t>(a)], y = scores_[static_cast<size_t>(b)];
+            return x < y || (x == y && a > b);
+        });
         float cumulative = 0;
         for (size_t i = 0; i + 1 < order_.size(); i++) {
             cumulative += probs[order_[i]];

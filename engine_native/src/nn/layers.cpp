@@ -1,6 +1,6 @@
 #include "nn/layers.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "runtime/status.h"
 
@@ -11,11 +11,11 @@ void Linear::run(const Kernels & k, const float * x, float * y, int t, bool accu
 }
 
 void keep_context(const float * padded, float * left, int rows, int t, int width) {
-    std::memcpy(left, padded + static_cast<size_t>(t) * width, sizeof(float) * rows * width);
+    std::copy_n(padded + static_cast<size_t>(t) * width, static_cast<size_t>(rows) * width, left);
 }
 
 void CausalConv::run(const Kernels & k, float * padded, float * left, float * y, int t) const {
-    std::memcpy(padded, left, sizeof(float) * context() * in);
+    std::copy_n(left, static_cast<size_t>(context()) * in, padded);
     if (out == 1 && dilation == 1) {
         // One output channel would leave a packed panel almost empty; its taps are contiguous.
         for (int i = 0; i < t; i++) y[i] = bias[0] + k.dot(padded + static_cast<size_t>(i) * in, w.data(), taps * in);
@@ -37,13 +37,13 @@ void TransposedConv::run(const Kernels & k, const float * x, float * tail, float
                 yi[j * out + c] = zi[j * out + c] + carried + bias[c];
             }
         }
-        std::memcpy(tail, zi + static_cast<size_t>(stride) * out, sizeof(float) * keep * out);
+        std::copy_n(zi + static_cast<size_t>(stride) * out, static_cast<size_t>(keep) * out, tail);
     }
 }
 
 void DepthwiseConv::run(const float * padded_x, float * y, int t) const {
     for (int i = 0; i < t; i++, y += channels) {
-        std::memcpy(y, bias.data(), sizeof(float) * channels);
+        std::copy_n(bias.data(), channels, y);
         for (int tap = 0; tap < taps; tap++) {
             const float * x = padded_x + static_cast<size_t>(i + tap) * channels;
             const float * f = w.data() + static_cast<size_t>(tap) * channels;

@@ -1,0 +1,266 @@
+#include "engine/engine.h"
+
+#include <cstring>
+#include <set>
+
+#include "kazeia.h"
+#include "testing.h"
+#include "tiny_model.h"
+
+using namespace kz;
+using kz::testing::TinyModel;
+
+namespace {
+
+// One ggml thread: its OpenMP workers are invisible to the thread sanitizer.
+struct Loaded {
+    explicit Loaded(int threads = 1) {
+        const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads};
+        CHECK_EQ(kz_model_load(files.talker.c_str(), files.codec.c_str(), &params, &model), KZ_OK);
+    }
+    ~Loaded() { kz_model_free(model); }
+    Loaded(const Loaded &) = delete;
+    TinyModel files;
+    kz_model * model = nullptr;
+};
+
+const int32_t kText[] = {1, 2, 3, -1, 5};
+const int32_t kCodec[] = {-1, 4, 5, 6, 18};
+const int32_t kTrailing[] = {7, 8, 9, 10};
+
+kz_stream_params params(int frames, int chunk = -1) {
+    kz_stream_params p;
+    kz_stream_params_default(&p);
+    p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0};
+    p.max_frames = frames;
+    p.chunk = chunk;
+    p.seed = 3;
+    p.ignore_eos = 1;
+    return p;
+}
+
+struct Spoken {
+    std::vector<float> pcm;
+    std::vector<int32_t> codes;
+    std::vector<int> chunks;  // frames of each
+    kz_status last = KZ_OK;
+    kz_result result{};
+};
+
+Spoken read_all(kz_stream * stream) {
+    Spoken s;
+    kz_chunk chunk;
+    while ((s.last = kz_stream_read(stream, -1, &chunk)) == KZ_OK) {
+        s.pcm.insert(s.pcm.end(), chunk.pcm, chunk.pcm + chunk.n_samples);
+        s.chunks.push_back(chunk.n_frames);
+    }
+    s.result.struct_size = sizeof(kz_result);
+    CHECK_EQ(kz_stream_result(stream, &s.result), KZ_OK);
+    s.codes.assign(s.result.codes, s.result.codes + s.result.n_frames * 16);
+    return s;
+}
+
+Spoken speak(kz_model * model, const kz_stream_params & p) {
+    kz_stream * stream = nullptr;
+    CHECK_EQ(kz_stream_open(model, &p, &stream), KZ_OK);
+    Spoken s = read_all(stream);
+    kz_stream_free(stream);
+    return s;
+}
+
+}  // namespace
+
+TEST(chunking_changes_neither_codes_nor_samples) {
+    const Loaded l;
+    const Spoken whole = speak(l.model, params(23, 0));
+    CHECK_EQ(whole.chunks.size(), size_t{1});
+    CHECK_EQ(whole.pcm.size(), size_t{23} * 1920);
+    CHECK_EQ(static_cast<int>(whole.result.ended), static_cast<int>(KZ_ENDED_MAX_FRAMES));
+    CHECK(std::set<int32_t>(whole.codes.begin(), whole.codes.end()).size() > 3);
+    for (const int chunk : {-1, 1, 3, 23, 100}) {
+        const Spoken s = speak(l.model, params(23, chunk));
+        CHECK(s.codes == whole.codes);
+        CHECK(s.pcm.size() == whole.pcm.size() && std::memcmp(s.pcm.data(), whole.pcm.data(), sizeof(float) * s.pcm.size()) == 0);
+        if (chunk == 3) CHECK(s.chunks == std::vector<int>({3, 3, 3, 3, 3, 3, 3, 2}));
+        if (chunk == -1) CHECK_EQ(s.chunks[0], 1);
+        CHECK_EQ(static_cast<size_t>(s.result.n_chunks), s.chunks.size());
+        CHECK(s.result.ttfb_s > 0 && s.result.work_s >= s.result.ttfb_s);
+    }
+}
+
+TEST(seeds_settings_and_oracle) {
+    const Loaded l;
+    const Spoken a = speak(l.model, params(12));
+    CHECK(speak(l.model, params(12)).codes == a.codes);
+    kz_stream_params p = params(12);
+    p.cp_recompute = 1;
+    CHECK(speak(l.model, p).codes == a.codes);
+    p = params(12);
+    p.seed = 4;
+    CHECK(speak(l.model, p).codes != a.codes);
+}
+
+TEST(streams_side_by_side_do_not_change_each_other) {
+    const Loaded l;
+    std::vector<Spoken> alone;
+    for (int i = 0; i < 4; i++) {
+        kz_stream_params p = params(10 + i, i - 1);
+        p.seed = static_cast<uint64_t>(i);
+        alone.push_back(speak(l.model, p));
+    }
+    std::vector<Spoken> together(4);
+    std::vector<std::thread> readers;
+    for (int i = 0; i < 4; i++) {
+        readers.emplace_back([&, i] {
+            kz_stream_params p = params(10 + i, i - 1);
+            p.seed = static_cast<uint64_t>(i);
+            together[static_cast<size_t>(i)] = speak(l.model, p);
+        });
+    }
+    for (auto & r : readers) r.join();
+    for (size_t i = 0; i < 4; i++) {
+        CHECK(together[i].codes == alone[i].codes);
+        CHECK(together[i].pcm == alone[i].pcm);
+    }
+}
+
+TEST(cancel_ends_the_reader_and_frees_the_turn) {
+    const Loaded l;
+    kz_stream * stream = nullptr;
+    kz_stream_params p = params(4000, 1);
+    CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
+    kz_chunk chunk;
+    CHECK_EQ(kz_stream_read(stream, -1, &chunk), KZ_OK);
+    std::thread canceller([&] { kz_stream_cancel(stream); });
+    const Spoken rest = read_all(stream);
+    canceller.join();
+    CHECK_EQ(rest.last, KZ_END);
+    CHECK_EQ(rest.result.ended, static_cast<int>(KZ_ENDED_CANCELLED));
+    CHECK_EQ(kz_stream_read(stream, -1, &chunk), KZ_END);
+    kz_stream_free(stream);
+    CHECK_EQ(speak(l.model, params(3)).result.n_frames, 3);
+}
+
+TEST(an_unread_stream_pauses_alone) {
+    const Loaded l;
+    kz_stream * slow = nullptr;
+    kz_stream_params p = params(1000, 1);
+    CHECK_EQ(kz_stream_open(l.model, &p, &slow), KZ_OK);
+    CHECK_EQ(speak(l.model, params(40)).result.n_frames, 40);
+    kz_stream_free(slow);
+}
+
+TEST(closing_with_streams_open_ends_them) {
+    kz_stream * stream = nullptr;
+    kz_chunk chunk;
+    {
+        const Loaded l;
+        kz_stream_params p = params(4000, 1);
+        CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
+        CHECK_EQ(kz_stream_read(stream, -1, &chunk), KZ_OK);
+    }
+    kz_status status;
+    while ((status = kz_stream_read(stream, -1, &chunk)) == KZ_OK) {
+    }
+    CHECK_EQ(status, KZ_ERR_CLOSED);
+    CHECK(std::string(kz_last_error()).find("closed") != std::string::npos);
+    kz_stream_free(stream);
+}
+
+TEST(text_is_awaited_never_padded) {
+    const Loaded l;
+    kz_stream_params p = params(8, 1);
+    p.prompt.trailing_ids = kTrailing;
+    p.prompt.n_trailing = 4;
+    const Spoken whole = speak(l.model, p);
+
+    p.prompt.n_trailing = 0;
+    p.prompt.text_open = 1;
+    kz_stream * stream = nullptr;
+    CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
+    kz_chunk chunk;
+    std::vector<float> pcm;
+    CHECK_EQ(kz_stream_read(stream, -1, &chunk), KZ_OK);  // the first frame needs no text
+    pcm.assign(chunk.pcm, chunk.pcm + chunk.n_samples);
+    CHECK_EQ(kz_stream_read(stream, 50, &chunk), KZ_TIMEOUT);
+    CHECK_EQ(kz_stream_push_text(stream, kTrailing, 2), KZ_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(kz_stream_read(stream, -1, &chunk), KZ_OK);
+        pcm.insert(pcm.end(), chunk.pcm, chunk.pcm + chunk.n_samples);
+    }
+    CHECK_EQ(kz_stream_read(stream, 50, &chunk), KZ_TIMEOUT);
+    CHECK_EQ(kz_stream_push_text(stream, kTrailing + 2, 1), KZ_OK);
+    CHECK_EQ(kz_stream_finish_text(stream, kTrailing + 3, 1), KZ_OK);
+    CHECK_EQ(kz_stream_push_text(stream, kTrailing, 1), KZ_ERR_ARGUMENT);
+    const Spoken rest = read_all(stream);
+    pcm.insert(pcm.end(), rest.pcm.begin(), rest.pcm.end());
+    CHECK(rest.codes == whole.codes);
+    CHECK(pcm == whole.pcm);
+    CHECK(rest.result.wait_s > 0.05);
+    kz_stream_free(stream);
+}
+
+TEST(end_of_speech_is_masked_while_text_remains) {
+    const Loaded l;
+    // A hot talker of 17 candidates draws end-of-speech soon; it must not before frame 5.
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        kz_stream_params p = params(200, 0);
+        p.prompt.trailing_ids = kTrailing;
+        p.prompt.n_trailing = 4;
+        p.ignore_eos = 0;
+        p.talker = {50.0f, 0, 1.0f, 1.0f, 0};
+        p.seed = seed;
+        const Spoken s = speak(l.model, p);
+        CHECK(s.result.n_frames >= 4);
+        CHECK_EQ(s.result.ended, static_cast<int>(KZ_ENDED_EOS));
+    }
+}
+
+TEST(skipped_frames_are_not_heard) {
+    const Loaded l;
+    const Spoken all = speak(l.model, params(6, 1));
+    kz_stream_params p = params(6, 1);
+    p.skip_frames = 2;
+    const Spoken s = speak(l.model, p);
+    CHECK_EQ(s.pcm.size(), size_t{4} * 1920);
+    CHECK(std::memcmp(s.pcm.data(), all.pcm.data() + 2 * 1920, sizeof(float) * s.pcm.size()) == 0);
+}
+
+TEST(bad_arguments_are_named_and_nothing_breaks) {
+    const Loaded l;
+    kz_stream * stream = nullptr;
+    const auto refused = [&](const kz_stream_params & p, const char * text) {
+        CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_ERR_ARGUMENT);
+        CHECK(std::string(kz_last_error()).find(text) != std::string::npos);
+    };
+    kz_stream_params p = params(4);
+    p.talker.temperature = NAN;
+    refused(p, "temperature");
+    p = params(0);
+    refused(p, "max_frames");
+    p = params(5000);
+    refused(p, "max_frames");
+    p = params(4);
+    p.prompt.n_positions = 0;
+    refused(p, "n_positions");
+    p = params(4);
+    const int32_t wrong[] = {1, 2, 3, 4000, 5};
+    p.prompt.text_ids = wrong;
+    refused(p, "text id");
+    p = params(4);
+    p.struct_size = 8;
+    refused(p, "size");
+
+    kz_decoder * decoder = nullptr;
+    CHECK_EQ(kz_decoder_open(l.model, &decoder), KZ_OK);
+    std::vector<int32_t> codes(16, 0);
+    std::vector<float> pcm(1920);
+    codes[5] = 16;
+    CHECK_EQ(kz_decoder_feed(decoder, codes.data(), 1, pcm.data()), KZ_ERR_ARGUMENT);
+    CHECK(std::string(kz_last_error()).find("codebook 5") != std::string::npos);
+    codes[5] = 15;
+    CHECK_EQ(kz_decoder_feed(decoder, codes.data(), 1, pcm.data()), KZ_OK);
+    kz_decoder_free(decoder);
+    CHECK_EQ(kz_model_load(nullptr, "x", nullptr, nullptr), KZ_ERR_ARGUMENT);
+    CHECK_EQ(speak(l.model, params(2)).result.n_frames, 2);
+}

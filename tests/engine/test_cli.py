@@ -1,0 +1,196 @@
+"""The engine's commands: output, exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kazeia_engine.cli import app
+from kazeia_engine.modelfiles import find_pair
+
+
+def run(*arguments: str | Path, expect: int = 0) -> Any:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == expect, (result.output, result.exception)
+    if expect:
+        assert "Traceback" not in result.output
+    return result
+
+
+def error_line(result: Any) -> str:
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def folder(golden_models: dict[str, Path]) -> Path:
+    return golden_models["custom-projected"]
+
+
+def test_help_lists_the_commands() -> None:
+    out = run("--help").stdout
+    for command in ("convert", "synth", "validate", "bench", "tokenize", "pull", "doctor"):
+        assert command in out
+
+
+def test_convert(golden_dir: Path, tmp_path: Path) -> None:
+    result = run("convert", golden_dir / "design", "-o", tmp_path / "out", "--type", "f16")
+    pair = find_pair(tmp_path / "out")
+    assert str(pair.talker) in result.stdout
+    assert str(pair.codec) in result.stdout
+    assert "100 %" in result.stderr  # progress, in lines where there is no terminal
+
+
+@pytest.mark.parametrize("source", ["nowhere", "empty"])
+def test_convert_without_a_model(tmp_path: Path, source: str) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run("convert", tmp_path / source, "-o", tmp_path / "out", expect=2)
+    assert str(tmp_path / source) in error_line(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_convert_to_an_unknown_type(golden_dir: Path, tmp_path: Path) -> None:
+    result = run("convert", golden_dir / "base", "-o", tmp_path, "--type", "q99", expect=2)
+    assert "q8_0" in error_line(result)
+
+
+def test_synth_speaks(tmp_path: Path) -> None:
+    run("synth", "--size", "tiny", "--type", "q8_0", "-o", tmp_path)
+    result = run("validate", "--model", tmp_path, "--frames", "5")
+    assert "75/75 codes match" in result.stdout
+
+
+def test_synth_of_an_unknown_size(tmp_path: Path) -> None:
+    assert "0.6b" in error_line(run("synth", "--size", "9b", "-o", tmp_path, expect=2))
+
+
+def test_validate(folder: Path) -> None:
+    lines = run("validate", "--model", folder).stdout.splitlines()
+    assert lines[0] == "ok   code predictor, cached = recomputed: 495/495 codes match"
+    assert all(line.startswith("ok ") for line in lines)
+
+
+def test_validate_fails_with_code_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kazeia_engine.validate.MAX_PCM_DIFFERENCE", -1.0)
+    result = run("validate", "--model", folder, "--frames", "2", expect=1)
+    assert "FAIL audio in chunks of 1 = in one" in result.stdout
+    assert "checks failed" in error_line(result)
+
+
+@pytest.mark.parametrize("command", ["validate", "bench", "tokenize"])
+def test_missing_model(tmp_path: Path, command: str) -> None:
+    text = ["Hello"] if command == "tokenize" else []
+    result = run(command, *text, "--model", tmp_path / "none", expect=2)
+    assert str(tmp_path / "none") in error_line(result)
+    (tmp_path / "half").mkdir()
+    assert str(tmp_path / "half") in error_line(
+        run(command, *text, "--model", tmp_path / "half", expect=2)
+    )
+
+
+@pytest.mark.parametrize("command", ["validate", "bench", "tokenize"])
+def test_damaged_model(tmp_path: Path, folder: Path, command: str) -> None:
+    text = ["Hello"] if command == "tokenize" else []
+    pair = find_pair(folder)
+    (tmp_path / pair.codec.name).write_bytes(pair.codec.read_bytes())
+    for size in (0, 10, 5000, pair.talker.stat().st_size - 100):
+        (tmp_path / pair.talker.name).write_bytes(pair.talker.read_bytes()[:size])
+        message = error_line(run(command, *text, "--model", tmp_path, expect=2))
+        assert pair.talker.name in message
+
+
+def test_bench_writes_json(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "bench.json"
+    options = ("--frames", "6", "--repeat", "1", "--chunk", "3", "--json", target)
+    result = run("bench", "--model", folder, *options)
+    figures = json.loads(target.read_text())
+    assert {"rtf", "ttfb_ms", "stages_ms_per_frame", "rss_mb", "machine"} <= figures.keys()
+    assert (figures["chunk"], figures["frames"]) == (3, 6)
+    assert "ms a frame" in result.stdout
+    assert f"{figures['rtf']:.3f}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--chunk", "often"), ("--chunk", "-1"), ("--frames", "0"), ("--repeat", "0"),
+     ("--threads", "0"), ("--json", "/nonexistent-folder/x.json")],
+)  # fmt: skip
+def test_bench_refuses(folder: Path, wrong: tuple[str, str]) -> None:
+    error_line(run("bench", "--model", folder, *wrong, expect=2))
+
+
+def test_tokenize(folder: Path, tmp_path: Path) -> None:
+    ids = json.loads(run("tokenize", "the voix", "--model", folder).stdout)
+    assert len(ids) > 8
+    talker = find_pair(folder).talker
+    assert json.loads(run("tokenize", "the voix", "--model", talker).stdout) == ids
+    raw = json.loads(run("tokenize", "the voix", "--raw", "--model", talker).stdout)
+    assert ids[3:-5] == raw
+    check = tmp_path / "ids.json"
+    for data in (ids, {"ids": ids}):
+        check.write_text(json.dumps(data))
+        result = run("tokenize", "the voix", "--model", folder, "--check", check)
+        assert result.stdout == f"{len(ids)}/{len(ids)} ids match\n"
+
+
+def test_tokenize_takes_the_model_from_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KZTTS_MODEL", str(folder))
+    assert len(json.loads(run("tokenize", "a").stdout)) == 9
+
+
+def test_tokenize_shows_the_first_difference(folder: Path, tmp_path: Path) -> None:
+    ids = json.loads(run("tokenize", "the voix", "--model", folder).stdout)
+    check = tmp_path / "ids.json"
+    n = len(ids)
+
+    def message(data: list[int]) -> str:
+        check.write_text(json.dumps(data))
+        result = run("tokenize", "the voix", "--model", folder, "--check", check, expect=1)
+        return f"{result.stdout.strip()}; {error_line(result)}"
+
+    wrong = [*ids[:4], ids[4] + 1, *ids[5:]]
+    assert f"{n - 1}/{n} ids match" in message(wrong)
+    assert f"position 4: got {ids[4]}" in message(wrong)
+    assert f"expected {ids[4] + 1} " in message(wrong)
+    assert f"position {n - 1}: got {ids[-1]}" in message(ids[:-1])
+    assert "expected nothing" in message(ids[:-1])
+    assert "got nothing, expected 5 " in message([*ids, 5])
+    assert "9999999, which is no token" in message([9999999, *ids[1:]])
+
+
+@pytest.mark.parametrize(
+    "content", ["", "not json", "{}", '["a"]', "[1.5]", "[true]", '{"ids": 3}', "\udcff"]
+)
+def test_tokenize_with_an_unusable_list(folder: Path, tmp_path: Path, content: str) -> None:
+    check = tmp_path / "ids.json"
+    check.write_bytes(content.encode("utf-8", "surrogateescape"))
+    result = run("tokenize", "a", "--model", folder, "--check", check, expect=2)
+    assert str(check) in error_line(result)
+
+
+def test_tokenize_without_the_list(folder: Path, tmp_path: Path) -> None:
+    error_line(run("tokenize", "a", "--model", folder, "--check", tmp_path / "none", expect=2))
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udcff"])
+def test_tokenize_text_that_is_no_text(folder: Path, text: str) -> None:
+    error_line(run("tokenize", text, "--model", folder, expect=2))
+
+
+def test_missing_option_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KZTTS_MODEL", raising=False)
+    run("validate", expect=2)
+
+
+def test_doctor() -> None:
+    out = run("doctor").stdout
+    for word in ("cores", "memory", "ggml", "0.6b", "1.7b", "q8_0", "real time?"):
+        assert word in out
+    assert "PROBLEM" not in out

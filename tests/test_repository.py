@@ -1,0 +1,260 @@
+"""The repository keeps its own promises: verbs, documents, contracts, versions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import kazeia_engine
+from kazeia_server.cli import app
+from kazeia_server.settings import PREFIX, Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("engine_native/adr/*.md")])
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(c) for c in command],
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def code_lines() -> list[tuple[str, str]]:
+    """Lines of the documents' code blocks and inline code, with the document's name."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text("utf-8")
+        blocks = re.findall(r"^```[^\n]*\n(.*?)^```|^ {4}(\S[^\n]*)$", text, re.M | re.S)
+        spans = re.findall(r"`([^`\n]+)`", text)
+        lines = [line for block in blocks for part in block for line in part.splitlines()]
+        found += [(document.name, line.strip()) for line in (*lines, *spans)]
+    return found
+
+
+# ---- make ------------------------------------------------------------------
+
+
+def verbs() -> dict[str, str]:
+    """Verb -> description, as `make` prints them."""
+    done = run("make", "--no-print-directory")
+    assert done.returncode == 0, done.stderr
+    return dict(line.split(None, 1) for line in done.stdout.splitlines())
+
+
+def test_make_alone_lists_every_verb() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    declared = re.search(r"^\.PHONY: (.*)$", makefile, re.M)
+    assert declared is not None
+    assert set(declared[1].split()) == set(verbs())
+
+
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_every_verb_has_a_recipe(verb: str) -> None:
+    done = run("make", "-n", "-B", verb)  # -B: as if nothing had been built yet
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "Nothing to be done" not in done.stdout
+
+
+def test_documents_name_only_verbs_that_exist() -> None:
+    named = [
+        (doc, verb)
+        for doc, line in code_lines()
+        for verb in re.findall(r"(?:^|; |&& )make ([a-z][a-z-]*)", line)
+    ]
+    assert {"run", "test"} <= {verb for _, verb in named}
+    assert [n for n in named if n[1] not in verbs()] == []
+
+
+# ---- the command line --------------------------------------------------------
+
+
+def commands() -> dict[str, set[str]]:
+    """Command -> its options."""
+    group = typer.main.get_command(app)
+    context = typer.Context(group)
+    found = {}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found[name] = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+    return found
+
+
+def test_documents_name_only_commands_and_options_that_exist() -> None:
+    known = commands()
+    checked = 0
+    for document, line in code_lines():
+        match = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*kazeia ([a-z]+)(.*)", line)
+        if match is None:
+            continue
+        name, rest = match.groups()
+        assert name in known, f"{document}: {line}"
+        rest = re.sub(r"\"[^\"]*\"|'[^']*'|#.*", "", rest)
+        options = re.findall(r"(?<=\s)(--?[a-z][a-z0-9-]*)", rest)
+        unknown = [o for o in options if o not in known[name] | {"--help"}]
+        assert not unknown, f"{document}: {line}: {unknown}"
+        checked += 1
+    assert checked >= 8
+
+
+def test_readme_names_every_command() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert [c for c in commands() if f"kazeia {c}" not in text] == []
+
+
+# ---- settings ------------------------------------------------------------------
+
+
+def test_readme_documents_exactly_the_settings() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    table = set(re.findall(rf"^\| `({PREFIX}[A-Z_]+)`", text, re.M))
+    assert table == {PREFIX + name.upper() for name in Settings.model_fields}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+def test_documents_name_only_settings_that_exist(document: Path) -> None:
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    named = set(re.findall(rf"\b{PREFIX}[A-Z_]*[A-Z]\b", document.read_text("utf-8")))
+    assert named <= known
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
+        if not re.match(r"[a-z]+:", target):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+# ---- contracts and gates -----------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the Python sources and the configuration, to plant violations in."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for source in ("engine_native/python/kazeia_engine", "server/kazeia_server"):
+        shutil.copytree(
+            ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    return tmp_path
+
+
+def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{tree / 'engine_native/python'}{os.pathsep}{tree / 'server'}"
+    return run(BIN / "lint-imports", "--no-cache", cwd=tree, PYTHONPATH=path)
+
+
+def plant(file: Path, line: str) -> None:
+    file.write_text(file.read_text("utf-8") + f"\n{line}\n", "utf-8")
+
+
+def test_import_contracts_hold(tree: Path) -> None:
+    done = lint_imports(tree)
+    assert done.returncode == 0, done.stdout
+    assert "2 kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        (
+            "engine_native/python/kazeia_engine/prompt.py",
+            "import kazeia_server.settings",
+            "The engine knows nothing of the server BROKEN",
+        ),
+        (
+            "server/kazeia_server/routes.py",
+            "from kazeia_engine import Model",
+            "Only kazeia_server.engine imports the engine BROKEN",
+        ),
+        (
+            "server/kazeia_server/cli.py",
+            "def f() -> None:\n    import kazeia_engine.types",
+            "Only kazeia_server.engine imports the engine BROKEN",
+        ),
+    ],
+)
+def test_a_planted_import_breaks_its_contract(
+    tree: Path, file: str, line: str, contract: str
+) -> None:
+    plant(tree / file, line)
+    done = lint_imports(tree)
+    assert done.returncode == 1
+    assert contract in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("from . import errors", "TID252"),
+        ("print(1)", "T201"),
+        ("x = 1  # noqa", "PGH004"),
+        ("def f(a=[]): return a", "B006"),
+        (f"y = '{'x' * 100}'", "E501"),
+    ],
+)
+def test_a_planted_line_breaks_its_rule(tree: Path, line: str, rule: str) -> None:
+    file = tree / "engine_native/python/kazeia_engine/prompt.py"
+    plant(file, line)
+    done = run(BIN / "ruff", "check", "--no-cache", "--output-format=concise", file, cwd=tree)
+    assert done.returncode == 1
+    assert rule in done.stdout
+
+
+def test_an_untyped_function_breaks_the_type_check(tree: Path) -> None:
+    plant(tree / "engine_native/python/kazeia_engine/machine.py", "def f(a): return a")
+    done = run(BIN / "mypy", "--cache-dir", os.devnull, "-m", "kazeia_engine.machine", cwd=tree)
+    assert done.returncode == 1
+    assert "Function is missing a type annotation" in done.stdout
+
+
+# ---- versions ------------------------------------------------------------------------
+
+
+def test_one_version_everywhere() -> None:
+    version = PROJECT["project"]["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest = re.search(r"^## (\d+\.\d+\.\d+)", changelog, re.M)
+    cmake = (ROOT / "engine_native/CMakeLists.txt").read_text("utf-8")
+    project = re.search(r"project\(kazeia VERSION (\S+)", cmake)
+    assert newest is not None
+    assert project is not None
+    assert newest[1] == project[1] == kazeia_engine.__version__ == version
+
+
+def test_ggml_is_pinned_once() -> None:
+    build = [r for r in PROJECT["build-system"]["requires"] if r.startswith("llama")]
+    runtime = [r for r in PROJECT["project"]["dependencies"] if r.startswith("llama")]
+    assert build == runtime
+    assert re.fullmatch(r"llama-cpp-python==\d+\.\d+\.\d+", build[0])
+    assert build[0] in run("make", "-n", "-W", "pyproject.toml", "build").stdout
+
+
+def test_ci_runs_the_documented_commands() -> None:
+    script = (ROOT / ".ci/run").read_text("utf-8")
+    called = set(
+        re.findall(r"[a-z-]+", " ".join(re.findall(r"^(?:retry )?make (.*)$", script, re.M)))
+    )
+    assert {"install", "lint", "types", "asan", "tsan", "test"} <= called
+    assert called <= set(verbs())
+    assert run("bash", "-n", ROOT / ".ci/run").returncode == 0
+    assert os.access(ROOT / ".ci/run", os.X_OK)
