@@ -106,12 +106,14 @@ bench: build ## speed of random 0.6B weights in q8_0, into build/bench.json
 	[ -d build/synth-0.6b-q8_0 ] || $(BIN)/kazeia synth --size 0.6b --type q8_0 -o build/synth-0.6b-q8_0
 	$(BIN)/kazeia bench --model build/synth-0.6b-q8_0 --frames 64 --json build/bench.json $(ARGS)
 
-golden: ## regenerate tests/golden with the official package (own environment: build/golden-venv)
-	$(PYTHON) -m venv build/golden-venv
-	build/golden-venv/bin/pip install -q torch==2.13.0 transformers==4.57.3 accelerate==1.12.0 \
-	  einops librosa soundfile onnxruntime sox gguf
-	build/golden-venv/bin/pip install -q --no-deps qwen-tts==0.1.1
-	build/golden-venv/bin/python tests/golden/make_golden.py
+golden: ## regenerate tests/golden with the official package, in an environment of its own
+	$(PYTHON) -m venv build/golden
+	build/golden/bin/pip install -q torch==2.13.0 transformers==4.57.3 accelerate==1.12.0 einops \
+	  librosa soundfile onnxruntime sox sentencepiece safetensors gguf
+	build/golden/bin/pip install -q --no-deps qwen-tts==0.1.1
+	build/golden/bin/pip download -q --no-deps --no-binary :all: -d build/golden/src $(LLAMA)
+	tar -xzf build/golden/src/*.tar.gz --strip-components=1 -C build/golden/src
+	build/golden/bin/python tests/golden/make_golden.py --llama-cpp build/golden/src/vendor/llama.cpp
 
 check: lint types test asan tsan ## what CI runs
 

@@ -31,11 +31,11 @@
 #include <stdint.h>
 
 #if defined(_WIN32)
-#  define KZ_API __declspec(dllexport)
+#define KZ_API __declspec(dllexport)
 #elif defined(__GNUC__)
-#  define KZ_API __attribute__((visibility("default")))
+#define KZ_API __attribute__((visibility("default")))
 #else
-#  define KZ_API
+#define KZ_API
 #endif
 
 #ifdef __cplusplus
@@ -47,15 +47,15 @@ extern "C" {
 
 typedef enum kz_status {
     KZ_OK = 0,
-    KZ_END = 1,              /* the stream has delivered everything            */
-    KZ_TIMEOUT = 2,          /* nothing arrived within timeout_ms              */
-    KZ_ERR_ARGUMENT = 10,    /* a parameter is out of range; message says which */
-    KZ_ERR_FILE = 11,        /* a file cannot be opened or read                */
-    KZ_ERR_FORMAT = 12,      /* a file is not a usable model; names key/tensor */
-    KZ_ERR_MEMORY = 13,      /* an allocation failed                           */
-    KZ_ERR_COMPUTE = 14,     /* the graph failed or produced NaN               */
-    KZ_ERR_CLOSED = 15,      /* the model is shutting down                     */
-    KZ_ERR_INTERNAL = 16     /* a fault of the engine itself                   */
+    KZ_END = 1,           /* the stream has delivered everything            */
+    KZ_TIMEOUT = 2,       /* nothing arrived within timeout_ms              */
+    KZ_ERR_ARGUMENT = 10, /* a parameter is out of range; message says which */
+    KZ_ERR_FILE = 11,     /* a file cannot be opened or read                */
+    KZ_ERR_FORMAT = 12,   /* a file is not a usable model; names key/tensor */
+    KZ_ERR_MEMORY = 13,   /* an allocation failed                           */
+    KZ_ERR_COMPUTE = 14,  /* the graph failed or produced NaN               */
+    KZ_ERR_CLOSED = 15,   /* the model is shutting down                     */
+    KZ_ERR_INTERNAL = 16  /* a fault of the engine itself                   */
 } kz_status;
 
 typedef enum kz_ended {
@@ -67,59 +67,59 @@ typedef enum kz_ended {
 } kz_ended;
 
 typedef enum kz_precision {
-    KZ_PRECISION_AUTO = 0,   /* weights as the file has them, KV cache f16      */
-    KZ_PRECISION_F32 = 1     /* everything dequantised to f32: the oracle       */
+    KZ_PRECISION_AUTO = 0, /* weights as the file has them, KV cache f16      */
+    KZ_PRECISION_F32 = 1   /* everything dequantised to f32: the oracle       */
 } kz_precision;
 
-typedef enum kz_part {       /* indices of kz_result.stage_s                   */
-    KZ_STAGE_PREFILL = 0,
-    KZ_STAGE_TALKER,
-    KZ_STAGE_CP,
-    KZ_STAGE_SAMPLE,
-    KZ_STAGE_QUANT,
-    KZ_STAGE_PRECONV,
-    KZ_STAGE_PRETR,
-    KZ_STAGE_UPSAMPLE,
-    KZ_STAGE_BIGVGAN,
-    KZ_STAGE_DECODER,        /* whole decoder, filled whether profiled or not  */
-    KZ_N_STAGES
+typedef enum kz_part { /* indices of kz_result.stage_s                   */
+                       KZ_STAGE_PREFILL = 0,
+                       KZ_STAGE_TALKER,
+                       KZ_STAGE_CP,
+                       KZ_STAGE_SAMPLE,
+                       KZ_STAGE_QUANT,
+                       KZ_STAGE_PRECONV,
+                       KZ_STAGE_PRETR,
+                       KZ_STAGE_UPSAMPLE,
+                       KZ_STAGE_BIGVGAN,
+                       KZ_STAGE_DECODER, /* whole decoder, filled whether profiled or not  */
+                       KZ_N_STAGES
 } kz_part;
 
-typedef struct kz_model  kz_model;
+typedef struct kz_model kz_model;
 typedef struct kz_stream kz_stream;
 typedef struct kz_decoder kz_decoder;
 
 typedef struct kz_load_params {
     uint32_t struct_size;
-    int32_t  precision;      /* kz_precision                                   */
-    int32_t  n_threads;      /* 0: as many as the process may use              */
+    int32_t precision; /* kz_precision                                   */
+    int32_t n_threads; /* 0: as many as the process may use              */
 } kz_load_params;
 
 typedef struct kz_model_info {
     uint32_t struct_size;
-    int32_t  sample_rate;        /* Hz, 24000                                  */
-    int32_t  samples_per_frame;  /* 1920                                       */
-    int32_t  n_codebooks;        /* 16                                         */
-    int32_t  codebook_size;      /* 2048                                       */
-    int32_t  text_vocab;         /* rows of the folded text table              */
-    int32_t  codec_vocab;        /* rows of codec_embedding and codec_head     */
-    int32_t  codec_eos;          /* codec id of end-of-speech                  */
-    int32_t  talker_hidden, talker_layers;
-    int32_t  cp_hidden, cp_layers;
-    int32_t  max_positions;      /* prompt + frames a stream may reach         */
-    int64_t  weight_bytes;       /* resident weights                           */
-    int32_t  generator_threads, decoder_threads;
-    char     talker_type[16], cp_type[16], decoder_type[16];  /* "q8_0", ... */
+    int32_t sample_rate;       /* Hz, 24000                                  */
+    int32_t samples_per_frame; /* 1920                                       */
+    int32_t n_codebooks;       /* 16                                         */
+    int32_t codebook_size;     /* 2048                                       */
+    int32_t text_vocab;        /* rows of the folded text table              */
+    int32_t codec_vocab;       /* rows of codec_embedding and codec_head     */
+    int32_t codec_eos;         /* codec id of end-of-speech                  */
+    int32_t talker_hidden, talker_layers;
+    int32_t cp_hidden, cp_layers;
+    int32_t max_positions; /* prompt + frames a stream may reach         */
+    int64_t weight_bytes;  /* resident weights                           */
+    int32_t generator_threads, decoder_threads;
+    char talker_type[16], cp_type[16], decoder_type[16]; /* "q8_0", ... */
 } kz_model_info;
 
 /* Candidates are filtered in the order of the reference implementation:
  * repetition penalty, suppression, temperature, top-k, top-p, draw. */
 typedef struct kz_sampling {
-    float   temperature;         /* 0: greedy                                  */
-    int32_t top_k;               /* 0: off                                     */
-    float   top_p;               /* 1: off                                     */
-    float   repetition_penalty;  /* 1: off; ignored for the code predictor     */
-    int32_t rep_window;          /* codes looked back on; 0: whole utterance   */
+    float temperature;        /* 0: greedy                                  */
+    int32_t top_k;            /* 0: off                                     */
+    float top_p;              /* 1: off                                     */
+    float repetition_penalty; /* 1: off; ignored for the code predictor     */
+    int32_t rep_window;       /* codes looked back on; 0: whole utterance   */
 } kz_sampling;
 
 /* The prompt is a list of positions; the input of position i is
@@ -130,49 +130,49 @@ typedef struct kz_sampling {
 typedef struct kz_prompt {
     const int32_t *text_ids;
     const int32_t *codec_ids;
-    int32_t        n_positions;
+    int32_t n_positions;
     const int32_t *trailing_ids;
-    int32_t        n_trailing;
-    int32_t        pad_text_id;
-    int32_t        text_open;    /* more text will come by kz_stream_push_text */
+    int32_t n_trailing;
+    int32_t pad_text_id;
+    int32_t text_open; /* more text will come by kz_stream_push_text */
 } kz_prompt;
 
 typedef struct kz_stream_params {
-    uint32_t    struct_size;
-    kz_prompt   prompt;
+    uint32_t struct_size;
+    kz_prompt prompt;
     kz_sampling talker;
     kz_sampling cp;
-    uint64_t    seed;
-    int32_t     max_frames;      /* 1..                                        */
-    int32_t     min_frames;      /* EOS masked before this many frames (2)     */
-    int32_t     chunk;           /* frames a chunk; 0: all at the end; -1: auto */
-    int32_t     skip_frames;     /* leading frames whose audio is dropped      */
-    int32_t     cp_recompute;    /* 1: the oracle without CP KV cache          */
-    int32_t     ignore_eos;      /* 1: always run to max_frames (benchmarks)   */
-    int32_t     profile;         /* 1: fill the per-stage decoder times        */
+    uint64_t seed;
+    int32_t max_frames;   /* 1..                                        */
+    int32_t min_frames;   /* EOS masked before this many frames (2)     */
+    int32_t chunk;        /* frames a chunk; 0: all at the end; -1: auto */
+    int32_t skip_frames;  /* leading frames whose audio is dropped      */
+    int32_t cp_recompute; /* 1: the oracle without CP KV cache          */
+    int32_t ignore_eos;   /* 1: always run to max_frames (benchmarks)   */
+    int32_t profile;      /* 1: fill the per-stage decoder times        */
 } kz_stream_params;
 
 typedef struct kz_chunk {
-    const float *pcm;            /* [n_samples], valid until the next read/free */
-    int32_t      n_samples;
-    int32_t      index;          /* 0, 1, ...                                  */
-    int32_t      first_frame, n_frames;
-    double       t_s;            /* seconds from kz_stream_open to ready       */
+    const float *pcm; /* [n_samples], valid until the next read/free */
+    int32_t n_samples;
+    int32_t index; /* 0, 1, ...                                  */
+    int32_t first_frame, n_frames;
+    double t_s; /* seconds from kz_stream_open to ready       */
 } kz_chunk;
 
 typedef struct kz_result {
-    uint32_t       struct_size;
-    int32_t        ended;        /* kz_ended                                   */
-    int32_t        n_frames;
-    int32_t        n_chunks;
-    const int32_t *codes;        /* [n_frames][n_codebooks], owned by the stream */
-    double         ttfb_s;       /* open to first chunk; -1: none              */
-    double         work_s;       /* open to last chunk, waiting for text excluded */
-    double         wait_s;       /* spent waiting for text                     */
-    double         stage_s[KZ_N_STAGES];
+    uint32_t struct_size;
+    int32_t ended; /* kz_ended                                   */
+    int32_t n_frames;
+    int32_t n_chunks;
+    const int32_t *codes; /* [n_frames][n_codebooks], owned by the stream */
+    double ttfb_s;        /* open to first chunk; -1: none              */
+    double work_s;        /* open to last chunk, waiting for text excluded */
+    double wait_s;        /* spent waiting for text                     */
+    double stage_s[KZ_N_STAGES];
 } kz_result;
 
-KZ_API uint32_t    kz_abi_version(void);
+KZ_API uint32_t kz_abi_version(void);
 KZ_API const char *kz_last_error(void);
 KZ_API const char *kz_stage_name(int32_t stage);
 
@@ -181,27 +181,28 @@ KZ_API kz_status kz_model_load(const char *talker_path, const char *codec_path,
                                const kz_load_params *params, kz_model **out);
 /* Cancels and joins everything that still runs.  Streams and decoders of the model stay
  * readable (they report KZ_ERR_CLOSED) and still need their own free. */
-KZ_API void      kz_model_free(kz_model *model);
+KZ_API void kz_model_free(kz_model *model);
 KZ_API kz_status kz_model_get_info(const kz_model *model, kz_model_info *info);
 
-KZ_API void      kz_stream_params_default(kz_stream_params *params);
+KZ_API void kz_stream_params_default(kz_stream_params *params);
 KZ_API kz_status kz_stream_open(kz_model *model, const kz_stream_params *params, kz_stream **out);
 /* Only for prompts opened with text_open.  finish: closing_ids are the last (tts_eos). */
 KZ_API kz_status kz_stream_push_text(kz_stream *stream, const int32_t *ids, int32_t n);
 KZ_API kz_status kz_stream_finish_text(kz_stream *stream, const int32_t *closing_ids, int32_t n);
 /* timeout_ms < 0 waits for ever.  KZ_OK, KZ_END, KZ_TIMEOUT or an error. */
 KZ_API kz_status kz_stream_read(kz_stream *stream, int32_t timeout_ms, kz_chunk *chunk);
-KZ_API void      kz_stream_cancel(kz_stream *stream);
+KZ_API void kz_stream_cancel(kz_stream *stream);
 /* Valid after kz_stream_read has returned KZ_END or an error. */
 KZ_API kz_status kz_stream_result(kz_stream *stream, kz_result *result);
-KZ_API void      kz_stream_free(kz_stream *stream);
+KZ_API void kz_stream_free(kz_stream *stream);
 
 /* Codec decoder alone: codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].
  * The state carries over, so any split of the frames gives the same audio. */
 KZ_API kz_status kz_decoder_open(kz_model *model, kz_decoder **out);
-KZ_API kz_status kz_decoder_feed(kz_decoder *decoder, const int32_t *codes, int32_t n_frames, float *pcm);
+KZ_API kz_status kz_decoder_feed(kz_decoder *decoder, const int32_t *codes, int32_t n_frames,
+                                 float *pcm);
 KZ_API kz_status kz_decoder_reset(kz_decoder *decoder);
-KZ_API void      kz_decoder_free(kz_decoder *decoder);
+KZ_API void kz_decoder_free(kz_decoder *decoder);
 
 /* Checks against the reference implementation. */
 
@@ -214,23 +215,24 @@ KZ_API void      kz_decoder_free(kz_decoder *decoder);
  *   codes         [n_frames][n_codebooks]
  * *n_done: frames produced (fewer when end-of-speech came). */
 typedef struct kz_trace_out {
-    float   *prompt_embeds, *talker_hidden, *talker_logits, *cp_logits;
+    float *prompt_embeds, *talker_hidden, *talker_logits, *cp_logits;
     int32_t *codes;
-    int32_t  n_done;
+    int32_t n_done;
 } kz_trace_out;
-KZ_API kz_status kz_trace(kz_model *model, const kz_stream_params *params, const int32_t *forced_codes,
-                          int32_t n_frames, kz_trace_out *out);
+KZ_API kz_status kz_trace(kz_model *model, const kz_stream_params *params,
+                          const int32_t *forced_codes, int32_t n_frames, kz_trace_out *out);
 
 /* One stage of the decoder for codes decoded at once: "quant", "preconv", "pretr", "upsample",
- * "dac.entry", "dac.0" .. "dac.3", "pcm".  Call with out = NULL for the shape.  Layout [time][channels]. */
-KZ_API kz_status kz_decoder_trace(kz_model *model, const int32_t *codes, int32_t n_frames, const char *stage,
-                                  int64_t shape[2], float *out);
+ * "dac.entry", "dac.0" .. "dac.3", "pcm".  Call with out = NULL for the shape.  Layout
+ * [time][channels]. */
+KZ_API kz_status kz_decoder_trace(kz_model *model, const int32_t *codes, int32_t n_frames,
+                                  const char *stage, int64_t shape[2], float *out);
 
 /* The sampler's candidate distribution: probs [n] sums to 1, excluded ids are 0.
  * suppressed [n] (may be NULL): non-zero ids are excluded.  history: codes so far. */
 KZ_API kz_status kz_sampler_probs(const kz_sampling *sampling, const float *logits, int32_t n,
-                                  const uint8_t *suppressed, const int32_t *history, int32_t n_history,
-                                  float *probs);
+                                  const uint8_t *suppressed, const int32_t *history,
+                                  int32_t n_history, float *probs);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kBooks = testing::kSteps + 1, kFrame = 1920;
 
-const CodecWeights & weights(const char * kernel_set = nullptr) {
+const CodecWeights &weights(const char *kernel_set = nullptr) {
     static const testing::TinyModel files;
     static const GgufFile file(files.codec);
     static const CodecWeights best = load_codec_weights(file, kernels());
@@ -24,20 +24,22 @@ const CodecWeights & weights(const char * kernel_set = nullptr) {
 std::vector<int32_t> codes(int frames) {
     std::vector<int32_t> c(static_cast<size_t>(frames) * kBooks);
     uint32_t state = 5;
-    for (int32_t & x : c) {
+    for (int32_t &x : c) {
         state = state * 1664525u + 1013904223u;
         x = static_cast<int32_t>((state >> 16) % testing::kCodebook);
     }
     return c;
 }
 
-std::vector<float> decode(const CodecWeights & w, const std::vector<int32_t> & c, const std::vector<int> & pieces) {
+std::vector<float> decode(const CodecWeights &w, const std::vector<int32_t> &c,
+                          const std::vector<int> &pieces) {
     CodecState state(w);
     CodecDecoder decoder(w);
     std::vector<float> pcm(c.size() / kBooks * kFrame);
     int at = 0;
     for (const int p : pieces) {
-        decoder.decode(state, c.data() + static_cast<ptrdiff_t>(at) * kBooks, p, pcm.data() + static_cast<ptrdiff_t>(at) * kFrame, nullptr);
+        decoder.decode(state, c.data() + static_cast<ptrdiff_t>(at) * kBooks, p,
+                       pcm.data() + static_cast<ptrdiff_t>(at) * kFrame, nullptr);
         at += p;
     }
     CHECK_EQ(static_cast<size_t>(at) * kBooks, c.size());
@@ -52,7 +54,8 @@ TEST(any_chunking_gives_the_same_samples) {
     double energy = 0;
     for (const float x : whole) energy += x * x;
     CHECK(energy > 1);
-    for (const auto & pieces : std::vector<std::vector<int>>{{1, 29}, {5, 1, 1, 8, 15}, {29, 1}, std::vector<int>(30, 1)}) {
+    for (const auto &pieces : std::vector<std::vector<int>>{
+             {1, 29}, {5, 1, 1, 8, 15}, {29, 1}, std::vector<int>(30, 1)}) {
         const auto got = decode(weights(), c, pieces);
         CHECK(std::memcmp(whole.data(), got.data(), sizeof(float) * whole.size()) == 0);
     }
@@ -61,7 +64,8 @@ TEST(any_chunking_gives_the_same_samples) {
 TEST(later_frames_never_change_earlier_samples) {
     const auto c = codes(12);
     auto changed = c;
-    for (size_t i = 7 * kBooks; i < changed.size(); i++) changed[i] = (changed[i] + 1) % testing::kCodebook;
+    for (size_t i = 7 * kBooks; i < changed.size(); i++)
+        changed[i] = (changed[i] + 1) % testing::kCodebook;
     const auto a = decode(weights(), c, {12}), b = decode(weights(), changed, {12});
     CHECK(std::memcmp(a.data(), b.data(), sizeof(float) * 7 * kFrame) == 0);
     CHECK(max_difference(a.data() + 7 * kFrame, b.data() + 7 * kFrame, 5 * kFrame) > 1e-3);

@@ -21,7 +21,7 @@ struct Loaded {
     ~Loaded() { kz_model_free(model); }
     Loaded(const Loaded &) = delete;
     TinyModel files;
-    kz_model * model = nullptr;
+    kz_model *model = nullptr;
 };
 
 const int32_t kText[] = {1, 2, 3, -1, 5};
@@ -47,7 +47,7 @@ struct Spoken {
     kz_result result{};
 };
 
-Spoken read_all(kz_stream * stream) {
+Spoken read_all(kz_stream *stream) {
     Spoken s;
     kz_chunk chunk;
     while ((s.last = kz_stream_read(stream, -1, &chunk)) == KZ_OK) {
@@ -60,8 +60,8 @@ Spoken read_all(kz_stream * stream) {
     return s;
 }
 
-Spoken speak(kz_model * model, const kz_stream_params & p) {
-    kz_stream * stream = nullptr;
+Spoken speak(kz_model *model, const kz_stream_params &p) {
+    kz_stream *stream = nullptr;
     CHECK_EQ(kz_stream_open(model, &p, &stream), KZ_OK);
     Spoken s = read_all(stream);
     kz_stream_free(stream);
@@ -80,7 +80,8 @@ TEST(chunking_changes_neither_codes_nor_samples) {
     for (const int chunk : {-1, 1, 3, 23, 100}) {
         const Spoken s = speak(l.model, params(23, chunk));
         CHECK(s.codes == whole.codes);
-        CHECK(s.pcm.size() == whole.pcm.size() && std::memcmp(s.pcm.data(), whole.pcm.data(), sizeof(float) * s.pcm.size()) == 0);
+        CHECK(s.pcm.size() == whole.pcm.size() &&
+              std::memcmp(s.pcm.data(), whole.pcm.data(), sizeof(float) * s.pcm.size()) == 0);
         if (chunk == 3) CHECK(s.chunks == std::vector<int>({3, 3, 3, 3, 3, 3, 3, 2}));
         if (chunk == -1) CHECK_EQ(s.chunks[0], 1);
         CHECK_EQ(static_cast<size_t>(s.result.n_chunks), s.chunks.size());
@@ -117,7 +118,7 @@ TEST(streams_side_by_side_do_not_change_each_other) {
             together[static_cast<size_t>(i)] = speak(l.model, p);
         });
     }
-    for (auto & r : readers) r.join();
+    for (auto &r : readers) r.join();
     for (size_t i = 0; i < 4; i++) {
         CHECK(together[i].codes == alone[i].codes);
         CHECK(together[i].pcm == alone[i].pcm);
@@ -126,7 +127,7 @@ TEST(streams_side_by_side_do_not_change_each_other) {
 
 TEST(cancel_ends_the_reader_and_frees_the_turn) {
     const Loaded l;
-    kz_stream * stream = nullptr;
+    kz_stream *stream = nullptr;
     kz_stream_params p = params(4000, 1);
     CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
     kz_chunk chunk;
@@ -143,7 +144,7 @@ TEST(cancel_ends_the_reader_and_frees_the_turn) {
 
 TEST(an_unread_stream_pauses_alone) {
     const Loaded l;
-    kz_stream * slow = nullptr;
+    kz_stream *slow = nullptr;
     kz_stream_params p = params(1000, 1);
     CHECK_EQ(kz_stream_open(l.model, &p, &slow), KZ_OK);
     CHECK_EQ(speak(l.model, params(40)).result.n_frames, 40);
@@ -151,7 +152,7 @@ TEST(an_unread_stream_pauses_alone) {
 }
 
 TEST(closing_with_streams_open_ends_them) {
-    kz_stream * stream = nullptr;
+    kz_stream *stream = nullptr;
     kz_chunk chunk;
     {
         const Loaded l;
@@ -176,7 +177,7 @@ TEST(text_is_awaited_never_padded) {
 
     p.prompt.n_trailing = 0;
     p.prompt.text_open = 1;
-    kz_stream * stream = nullptr;
+    kz_stream *stream = nullptr;
     CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
     kz_chunk chunk;
     std::vector<float> pcm;
@@ -228,8 +229,8 @@ TEST(skipped_frames_are_not_heard) {
 
 TEST(bad_arguments_are_named_and_nothing_breaks) {
     const Loaded l;
-    kz_stream * stream = nullptr;
-    const auto refused = [&](const kz_stream_params & p, const char * text) {
+    kz_stream *stream = nullptr;
+    const auto refused = [&](const kz_stream_params &p, const char *text) {
         CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_ERR_ARGUMENT);
         CHECK(std::string(kz_last_error()).find(text) != std::string::npos);
     };
@@ -251,7 +252,7 @@ TEST(bad_arguments_are_named_and_nothing_breaks) {
     p.struct_size = 8;
     refused(p, "size");
 
-    kz_decoder * decoder = nullptr;
+    kz_decoder *decoder = nullptr;
     CHECK_EQ(kz_decoder_open(l.model, &decoder), KZ_OK);
     std::vector<int32_t> codes(16, 0);
     std::vector<float> pcm(1920);

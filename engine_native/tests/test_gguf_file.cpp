@@ -11,11 +11,15 @@ using namespace kz::testing;
 
 namespace {
 
-void cut(const std::string & path, double share) {
-    std::filesystem::resize_file(path, static_cast<uintmax_t>(static_cast<double>(std::filesystem::file_size(path)) * share));
+void cut(const std::string &path, double share) {
+    std::filesystem::resize_file(
+        path,
+        static_cast<uintmax_t>(static_cast<double>(std::filesystem::file_size(path)) * share));
 }
 
-void write_text(const std::string & path, const std::string & text) { std::ofstream(path) << text; }
+void write_text(const std::string &path, const std::string &text) {
+    std::ofstream(path) << text;
+}
 
 }  // namespace
 
@@ -26,7 +30,8 @@ TEST(missing_empty_and_foreign_files) {
     CHECK_ERROR(GgufFile(folder.file("empty.gguf")), KZ_ERR_FORMAT, "empty");
     write_text(folder.file("text.gguf"), "this is a text, not a model");
     CHECK_ERROR(GgufFile(folder.file("text.gguf")), KZ_ERR_FORMAT, "not a GGUF file");
-    write_text(folder.file("magic.gguf"), "GGUFxxxxyyyyzzzz and then nothing sensible follows here");
+    write_text(folder.file("magic.gguf"),
+               "GGUFxxxxyyyyzzzz and then nothing sensible follows here");
     CHECK_ERROR(GgufFile(folder.file("magic.gguf")), KZ_ERR_FORMAT, "damaged");
 }
 
@@ -42,14 +47,17 @@ TEST(truncated_files_are_refused_wherever_they_end) {
 }
 
 TEST(every_missing_tensor_is_named) {
-    for (const char * name : {"output_norm.weight", "blk.1.attn_k_norm.weight", "output.weight", "token_embd.weight"}) {
+    for (const char *name :
+         {"output_norm.weight", "blk.1.attn_k_norm.weight", "output.weight", "token_embd.weight"}) {
         const TinyModel files;
         write_talker(files.talker, name);
         CHECK_ERROR(load_model(files.talker, files.codec, false), KZ_ERR_FORMAT, name);
     }
-    for (const char * name : {"a.gen.code.head.weight", "a.gen.code.blk.0.ffn_down.weight", "a.gen.code.proj_in.bias",
-                              "a.gen.wav.dac.blk.2.res.1.act2.beta", "a.gen.wav.dac.post_conv.bias", "a.gen.wav.up.blk.1.gamma",
-                              "a.gen.wav.quant.rest.codebook.weight", "a.gen.wav.tfm.blk.0.ls1.weight"}) {
+    for (const char *name :
+         {"a.gen.code.head.weight", "a.gen.code.blk.0.ffn_down.weight", "a.gen.code.proj_in.bias",
+          "a.gen.wav.dac.blk.2.res.1.act2.beta", "a.gen.wav.dac.post_conv.bias",
+          "a.gen.wav.up.blk.1.gamma", "a.gen.wav.quant.rest.codebook.weight",
+          "a.gen.wav.tfm.blk.0.ls1.weight"}) {
         const TinyModel files;
         write_codec(files.codec, name);
         CHECK_ERROR(load_model(files.talker, files.codec, false), KZ_ERR_FORMAT, name);
@@ -58,20 +66,24 @@ TEST(every_missing_tensor_is_named) {
 
 TEST(files_in_the_wrong_place) {
     const TinyModel files;
-    CHECK_ERROR(load_model(files.codec, files.talker, false), KZ_ERR_FORMAT, "general.architecture is 'clip'");
-    CHECK_ERROR(load_model(files.talker, files.talker, false), KZ_ERR_FORMAT, "not a Qwen3-TTS codec file");
+    CHECK_ERROR(load_model(files.codec, files.talker, false), KZ_ERR_FORMAT,
+                "general.architecture is 'clip'");
+    CHECK_ERROR(load_model(files.talker, files.talker, false), KZ_ERR_FORMAT,
+                "not a Qwen3-TTS codec file");
 }
 
 TEST(a_wrong_shape_is_named_with_both_shapes) {
     const TinyModel files;
     GgufFile file(files.codec);
-    CHECK_ERROR(file.require("a.gen.code.proj_in.weight", {32, 25}), KZ_ERR_FORMAT, "[32, 24], expected [32, 25]");
+    CHECK_ERROR(file.require("a.gen.code.proj_in.weight", {32, 25}), KZ_ERR_FORMAT,
+                "[32, 24], expected [32, 25]");
     CHECK(file.require("a.gen.code.proj_in.weight", {-1, 24}) != nullptr);
 }
 
 TEST(a_key_of_another_type_is_an_error_not_a_crash) {
     const TinyModel files;
     GgufFile file(files.talker);
-    CHECK_ERROR(file.require_u32("general.architecture"), KZ_ERR_FORMAT, "general.architecture has type");
+    CHECK_ERROR(file.require_u32("general.architecture"), KZ_ERR_FORMAT,
+                "general.architecture has type");
     CHECK_ERROR(file.require_f32("qwen3tts.nothing"), KZ_ERR_FORMAT, "qwen3tts.nothing is missing");
 }

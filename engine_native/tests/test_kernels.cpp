@@ -16,38 +16,44 @@ namespace {
 
 std::vector<const Kernels *> all_sets() {
     std::vector<const Kernels *> sets{&kernels_vec512};
-    for (const std::string & name : kernel_names()) sets.push_back(&kernels(name.c_str()));
+    for (const std::string &name : kernel_names()) sets.push_back(&kernels(name.c_str()));
     return sets;
 }
 
 FloatBuffer random_buffer(size_t n, uint32_t seed) {
     FloatBuffer b(n);
-    for (float & x : b) x = noise(seed);
+    for (float &x : b) x = noise(seed);
     return b;
 }
 
 // c [m][n] of one gemm call, rows of a overlapping by dilated taps, misaligned by one float.
-FloatBuffer product(const Kernels & k, int m, int n, int taps, int width, int dilation, bool accumulate) {
-    const FloatBuffer a = random_buffer(static_cast<size_t>(m + (taps - 1) * dilation) * width + 1, 7);
+FloatBuffer product(const Kernels &k, int m, int n, int taps, int width, int dilation,
+                    bool accumulate) {
+    const FloatBuffer a =
+        random_buffer(static_cast<size_t>(m + (taps - 1) * dilation) * width + 1, 7);
     const FloatBuffer w = random_buffer(static_cast<size_t>(taps) * width * n, 11);
     const FloatBuffer bias = random_buffer(static_cast<size_t>(n), 13);
     FloatBuffer c = random_buffer(static_cast<size_t>(m) * n, 17);
-    const FloatBuffer packed = pack_panels(k, w.data(), taps * width, n);
-    k.gemm({a.data() + 1, width, static_cast<ptrdiff_t>(dilation) * width, taps, width, packed.data(), bias.data(), c.data(), n, m, n, accumulate});
+    const FloatBuffer packed = pack_panels(
+        k, taps * width, n, [&](int i, int j) { return w[static_cast<size_t>(i) * n + j]; });
+    k.gemm({a.data() + 1, width, static_cast<ptrdiff_t>(dilation) * width, taps, width,
+            packed.data(), bias.data(), c.data(), n, m, n, accumulate});
     return c;
 }
 
 }  // namespace
 
 TEST(gemm_equals_the_scalar_twin) {
-    for (const Kernels * k : all_sets()) {
+    for (const Kernels *k : all_sets()) {
         for (int m : {1, 2, 3, 5, 6, 7, 12, 13, 25, 200}) {
             for (int n : {1, 7, 16, 33, 96}) {
                 for (int taps : {1, 7}) {
                     const int width = n == 7 ? 5 : 24;
-                    const FloatBuffer expected = product(kernels("scalar"), m, n, taps, width, 3, taps == 7);
+                    const FloatBuffer expected =
+                        product(kernels("scalar"), m, n, taps, width, 3, taps == 7);
                     const FloatBuffer got = product(*k, m, n, taps, width, 3, taps == 7);
-                    // Sums of at most 168 products below 1: their rounding stays under 168 * 2^-24 * 168.
+                    // Sums of at most 168 products below 1: their rounding stays under 168 * 2^-24
+                    // * 168.
                     CHECK(max_difference(expected.data(), got.data(), got.size()) < 2e-3 / 16);
                 }
             }
@@ -56,12 +62,14 @@ TEST(gemm_equals_the_scalar_twin) {
 }
 
 TEST(gemm_rows_do_not_depend_on_their_neighbours) {
-    for (const Kernels * k : all_sets()) {
+    for (const Kernels *k : all_sets()) {
         const FloatBuffer all = product(*k, 29, 40, 3, 24, 2, false);
         for (int m : {1, 2, 4, 11, 28}) {
             const FloatBuffer some = product(*k, m, 40, 3, 24, 2, false);
-            // c starts from the same noise and a from the same rows, so the first m rows must be equal bits.
-            CHECK(std::memcmp(all.data(), some.data(), sizeof(float) * static_cast<size_t>(m) * 40) == 0);
+            // c starts from the same noise and a from the same rows, so the first m rows must be
+            // equal bits.
+            CHECK(std::memcmp(all.data(), some.data(),
+                              sizeof(float) * static_cast<size_t>(m) * 40) == 0);
         }
     }
 }
@@ -76,8 +84,8 @@ TEST(the_comparison_sees_a_planted_error) {
 }
 
 TEST(vector_loops_equal_the_scalar_twin) {
-    const Kernels & scalar = kernels("scalar");
-    for (const Kernels * k : all_sets()) {
+    const Kernels &scalar = kernels("scalar");
+    for (const Kernels *k : all_sets()) {
         for (int n = 0; n <= 70; n++) {
             const auto size = static_cast<size_t>(n);
             const FloatBuffer x = random_buffer(size, 3), y = random_buffer(size, 5);
@@ -104,13 +112,14 @@ TEST(vector_loops_equal_the_scalar_twin) {
 }
 
 TEST(snake_equals_its_definition) {
-    for (const Kernels * k : all_sets()) {
+    for (const Kernels *k : all_sets()) {
         for (int c : {1, 3, 8, 17, 96}) {
             const int t = 5;
             FloatBuffer x = random_buffer(static_cast<size_t>(t * c), 19), y(x.size());
-            FloatBuffer alpha = random_buffer(static_cast<size_t>(c), 23), beta = random_buffer(static_cast<size_t>(c), 29);
-            for (float & v : x) v *= 30;
-            for (float & v : alpha) v = 1.5f + v * 1.4f;
+            FloatBuffer alpha = random_buffer(static_cast<size_t>(c), 23),
+                        beta = random_buffer(static_cast<size_t>(c), 29);
+            for (float &v : x) v *= 30;
+            for (float &v : alpha) v = 1.5f + v * 1.4f;
             k->snake(y.data(), x.data(), alpha.data(), beta.data(), t, c);
             for (int i = 0; i < t * c; i++) {
                 const auto j = static_cast<size_t>(i), ch = static_cast<size_t>(i % c);

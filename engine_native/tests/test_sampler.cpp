@@ -8,11 +8,13 @@ using namespace kz;
 
 namespace {
 
-std::vector<float> probabilities(const kz_sampling & s, const std::vector<float> & logits, const std::vector<uint8_t> & suppressed = {},
-                                 const std::vector<int32_t> & history = {}) {
+std::vector<float> probabilities(const kz_sampling &s, const std::vector<float> &logits,
+                                 const std::vector<uint8_t> &suppressed = {},
+                                 const std::vector<int32_t> &history = {}) {
     std::vector<float> p(logits.size());
-    Sampler(s).probabilities(logits.data(), static_cast<int>(logits.size()), suppressed.empty() ? nullptr : suppressed.data(),
-                             history.data(), static_cast<int>(history.size()), p.data());
+    Sampler(s).probabilities(logits.data(), static_cast<int>(logits.size()),
+                             suppressed.empty() ? nullptr : suppressed.data(), history.data(),
+                             static_cast<int>(history.size()), p.data());
     return p;
 }
 
@@ -62,24 +64,31 @@ TEST(draws_follow_the_probabilities) {
     const auto p = probabilities({0.8f, 4, 1.0f, 1.0f, 0}, kLogits);
     std::map<int, int> counts;
     const int n = 20000;
-    for (int i = 0; i < n; i++) counts[sampler.draw(kLogits.data(), 6, nullptr, nullptr, 0, random)]++;
+    for (int i = 0; i < n; i++)
+        counts[sampler.draw(kLogits.data(), 6, nullptr, nullptr, 0, random)]++;
     for (int i = 0; i < 6; i++) {
         const double expected = p[static_cast<size_t>(i)];
         // Five standard deviations of a binomial share.
-        CHECK_NEAR(static_cast<double>(counts[i]) / n, expected, 5 * std::sqrt(expected * (1 - expected) / n) + 1e-9);
+        CHECK_NEAR(static_cast<double>(counts[i]) / n, expected,
+                   5 * std::sqrt(expected * (1 - expected) / n) + 1e-9);
     }
 }
 
 TEST(zero_temperature_takes_the_largest) {
     Random random(1);
-    CHECK_EQ(Sampler({0.0f, 50, 1.0f, 1.0f, 0}).draw(kLogits.data(), 6, nullptr, nullptr, 0, random), 1);
+    CHECK_EQ(
+        Sampler({0.0f, 50, 1.0f, 1.0f, 0}).draw(kLogits.data(), 6, nullptr, nullptr, 0, random), 1);
 }
 
 TEST(nan_is_an_error_not_a_code) {
     Random random(1);
     const std::vector<float> logits{0.0f, NAN, 1.0f};
-    CHECK_ERROR(Sampler({0.9f, 50, 1.0f, 1.0f, 0}).draw(logits.data(), 3, nullptr, nullptr, 0, random), KZ_ERR_COMPUTE, "NaN");
-    CHECK_ERROR(Sampler({0.0f, 50, 1.0f, 1.0f, 0}).draw(logits.data(), 3, nullptr, nullptr, 0, random), KZ_ERR_COMPUTE, "NaN");
+    CHECK_ERROR(
+        Sampler({0.9f, 50, 1.0f, 1.0f, 0}).draw(logits.data(), 3, nullptr, nullptr, 0, random),
+        KZ_ERR_COMPUTE, "NaN");
+    CHECK_ERROR(
+        Sampler({0.0f, 50, 1.0f, 1.0f, 0}).draw(logits.data(), 3, nullptr, nullptr, 0, random),
+        KZ_ERR_COMPUTE, "NaN");
 }
 
 TEST(seeds_give_their_own_numbers) {
@@ -94,6 +103,8 @@ TEST(settings_out_of_range_are_named) {
     CHECK_ERROR(check_sampling({NAN, 50, 1.0f, 1.0f, 0}, "talker"), KZ_ERR_ARGUMENT, "temperature");
     CHECK_ERROR(check_sampling({0.9f, -1, 1.0f, 1.0f, 0}, "talker"), KZ_ERR_ARGUMENT, "top_k");
     CHECK_ERROR(check_sampling({0.9f, 50, 0.0f, 1.0f, 0}, "talker"), KZ_ERR_ARGUMENT, "top_p");
-    CHECK_ERROR(check_sampling({0.9f, 50, 1.0f, 0.0f, 0}, "talker"), KZ_ERR_ARGUMENT, "repetition_penalty");
-    CHECK_ERROR(check_sampling({0.9f, 50, 1.0f, 1.0f, -1}, "talker"), KZ_ERR_ARGUMENT, "rep_window");
+    CHECK_ERROR(check_sampling({0.9f, 50, 1.0f, 0.0f, 0}, "talker"), KZ_ERR_ARGUMENT,
+                "repetition_penalty");
+    CHECK_ERROR(check_sampling({0.9f, 50, 1.0f, 1.0f, -1}, "talker"), KZ_ERR_ARGUMENT,
+                "rep_window");
 }

@@ -14,7 +14,7 @@ using kz::testing::noise;
 
 namespace {
 
-const Model & model() {
+const Model &model() {
     static const testing::TinyModel files;
     static const auto loaded = load_model(files.talker, files.codec, true);
     return *loaded;
@@ -23,12 +23,12 @@ const Model & model() {
 FloatBuffer embeds(int t) {
     FloatBuffer e(static_cast<size_t>(t) * 32);
     uint32_t seed = 41;
-    for (float & x : e) x = noise(seed);
+    for (float &x : e) x = noise(seed);
     return e;
 }
 
 // Hidden state and logits after t positions given in the pieces asked for.
-std::vector<float> run_talker(const std::vector<int> & pieces, int threads) {
+std::vector<float> run_talker(const std::vector<int> &pieces, int threads) {
     Backend backend(threads);
     Talker talker(model().talker, *model().kernels, backend);
     TalkerState state(model().talker);
@@ -38,7 +38,8 @@ std::vector<float> run_talker(const std::vector<int> & pieces, int threads) {
     std::vector<float> out(32 + testing::kCodecVocab);
     int at = 0;
     for (const int p : pieces) {
-        CHECK(talker.forward(state, e.data() + static_cast<ptrdiff_t>(at) * 32, p, out.data(), out.data() + 32));
+        CHECK(talker.forward(state, e.data() + static_cast<ptrdiff_t>(at) * 32, p, out.data(),
+                             out.data() + 32));
         at += p;
     }
     CHECK_EQ(state.kv.n_past, total);
@@ -50,7 +51,8 @@ std::vector<float> run_talker(const std::vector<int> & pieces, int threads) {
 TEST(talker_pieces_equal_the_whole) {
     const auto whole = run_talker({200}, 1);
     CHECK(std::isfinite(whole[0]) && whole[0] != 0.0f);
-    for (const auto & pieces : std::vector<std::vector<int>>{{1, 199}, {64, 64, 72}, {127, 1, 1, 71}}) {
+    for (const auto &pieces :
+         std::vector<std::vector<int>>{{1, 199}, {64, 64, 72}, {127, 1, 1, 71}}) {
         const auto got = run_talker(pieces, 1);
         CHECK(max_difference(whole.data(), got.data(), got.size()) < 1e-4);
     }
@@ -83,7 +85,7 @@ TEST(cached_code_predictor_equals_recomputing) {
     std::vector<int32_t> codes[2];
     for (int recompute = 0; recompute < 2; recompute++) {
         codes[recompute].resize(testing::kSteps);
-        const auto choose = [&](int, const float * l) {
+        const auto choose = [&](int, const float *l) {
             logits[recompute].insert(logits[recompute].end(), l, l + size);
             return static_cast<int>(std::max_element(l, l + size) - l);
         };

@@ -20,32 +20,34 @@ class GgufWriter {
     ~GgufWriter() { gguf_free(gguf_); }
     GgufWriter(const GgufWriter &) = delete;
 
-    void text(const char * key, const char * value) { gguf_set_val_str(gguf_, key, value); }
-    void u32(const char * key, uint32_t value) { gguf_set_val_u32(gguf_, key, value); }
-    void f32(const char * key, float value) { gguf_set_val_f32(gguf_, key, value); }
+    void text(const char *key, const char *value) { gguf_set_val_str(gguf_, key, value); }
+    void u32(const char *key, uint32_t value) { gguf_set_val_u32(gguf_, key, value); }
+    void f32(const char *key, float value) { gguf_set_val_f32(gguf_, key, value); }
 
     // Values in base - scale .. base + scale.
-    void tensor(const std::string & name, std::array<int64_t, 4> ne, float scale, float base = 0.0f) {
+    void tensor(const std::string &name, std::array<int64_t, 4> ne, float scale,
+                float base = 0.0f) {
         if (name == left_out) return;
         const int dims = ne[2] > 1 ? 3 : ne[1] > 1 ? 2 : 1;
-        ggml_tensor * t = ggml_new_tensor(ctx_.get(), GGML_TYPE_F32, dims, ne.data());
+        ggml_tensor *t = ggml_new_tensor(ctx_.get(), GGML_TYPE_F32, dims, ne.data());
         ggml_set_name(t, name.c_str());
-        auto * values = static_cast<float *>(t->data);
+        auto *values = static_cast<float *>(t->data);
         for (int64_t i = 0; i < ggml_nelements(t); i++) values[i] = base + scale * noise(seed_);
         gguf_add_tensor(gguf_, t);
     }
 
-    void write(const std::string & path) { gguf_write_to_file(gguf_, path.c_str(), false); }
+    void write(const std::string &path) { gguf_write_to_file(gguf_, path.c_str(), false); }
 
     std::string left_out;  // a tensor to leave out
 
   private:
-    gguf_context * gguf_;
+    gguf_context *gguf_;
     ContextPtr ctx_;
     uint32_t seed_ = 99;
 };
 
-inline void write_block(GgufWriter & w, const std::string & p, bool talker, int64_t hidden, int64_t q, int64_t kv, int64_t dim, int64_t ffn) {
+inline void write_block(GgufWriter &w, const std::string &p, bool talker, int64_t hidden, int64_t q,
+                        int64_t kv, int64_t dim, int64_t ffn) {
     const float s = 1.5f / std::sqrt(static_cast<float>(hidden));
     w.tensor(p + (talker ? "attn_norm" : "ln1") + ".weight", {hidden, 1, 1, 1}, 0.1f, 1);
     w.tensor(p + "attn_q.weight", {hidden, q, 1, 1}, s);
@@ -62,7 +64,7 @@ inline void write_block(GgufWriter & w, const std::string & p, bool talker, int6
 
 constexpr int kTextVocab = 40, kCodebook = 16, kCodecVocab = 24, kEos = 20, kSteps = 15;
 
-inline void write_talker(const std::string & path, const std::string & left_out = "") {
+inline void write_talker(const std::string &path, const std::string &left_out = "") {
     GgufWriter w;
     w.left_out = left_out;
     w.text("general.architecture", "qwen3tts");
@@ -76,14 +78,15 @@ inline void write_talker(const std::string & path, const std::string & left_out 
     w.f32("qwen3tts.attention.layer_norm_rms_epsilon", 1e-6f);
     w.f32("qwen3tts.rope.freq_base", 1e6f);
     w.u32("kazeia.codec.eos_id", kEos);
-    for (int i = 0; i < 2; i++) write_block(w, "blk." + std::to_string(i) + ".", true, 32, 32, 16, 8, 48);
+    for (int i = 0; i < 2; i++)
+        write_block(w, "blk." + std::to_string(i) + ".", true, 32, 32, 16, 8, 48);
     w.tensor("output_norm.weight", {32, 1, 1, 1}, 0.1f, 1);
     w.tensor("output.weight", {32, kCodecVocab, 1, 1}, 0.5f);
     w.tensor("token_embd.weight", {32, kTextVocab + kCodecVocab, 1, 1}, 1);
     w.write(path);
 }
 
-inline void write_decoder_tensors(GgufWriter & w) {
+inline void write_decoder_tensors(GgufWriter &w) {
     const std::string p = "a.gen.wav.";
     constexpr int64_t dim = 8, quant = 12, latent = 16, hidden = 8, ffn = 24;
     w.tensor(p + "quant.first.codebook.weight", {dim, kCodebook, 1, 1}, 1);
@@ -96,8 +99,10 @@ inline void write_decoder_tensors(GgufWriter & w) {
     w.tensor(p + "tfm.in_proj.bias", {hidden, 1, 1, 1}, 0.1f);
     for (int i = 0; i < 2; i++) {
         const std::string b = p + "tfm.blk." + std::to_string(i) + ".";
-        for (const char * name : {"ln1", "ln2", "ls1", "ls2"}) w.tensor(b + name + ".weight", {hidden, 1, 1, 1}, 0.2f, 0.8f);
-        for (const char * name : {"attn_q", "attn_k", "attn_v"}) w.tensor(b + name + ".weight", {hidden, 16, 1, 1}, 0.6f);
+        for (const char *name : {"ln1", "ln2", "ls1", "ls2"})
+            w.tensor(b + name + ".weight", {hidden, 1, 1, 1}, 0.2f, 0.8f);
+        for (const char *name : {"attn_q", "attn_k", "attn_v"})
+            w.tensor(b + name + ".weight", {hidden, 16, 1, 1}, 0.6f);
         w.tensor(b + "attn_out.weight", {16, hidden, 1, 1}, 0.5f);
         w.tensor(b + "ffn_gate.weight", {hidden, ffn, 1, 1}, 0.5f);
         w.tensor(b + "ffn_up.weight", {hidden, ffn, 1, 1}, 0.5f);
@@ -113,7 +118,8 @@ inline void write_decoder_tensors(GgufWriter & w) {
         w.tensor(b + "pw1.weight", {latent, 32, 1, 1}, 0.4f);
         w.tensor(b + "pw1.bias", {32, 1, 1, 1}, 0.1f);
         w.tensor(b + "pw2.weight", {32, latent, 1, 1}, 0.4f);
-        for (const char * name : {"conv.bias", "dwconv.bias", "norm.bias", "pw2.bias"}) w.tensor(b + name, {latent, 1, 1, 1}, 0.1f);
+        for (const char *name : {"conv.bias", "dwconv.bias", "norm.bias", "pw2.bias"})
+            w.tensor(b + name, {latent, 1, 1, 1}, 0.1f);
         w.tensor(b + "norm.weight", {latent, 1, 1, 1}, 0.1f, 1);
         w.tensor(b + "gamma", {latent, 1, 1, 1}, 0.5f);
     }
@@ -123,7 +129,7 @@ inline void write_decoder_tensors(GgufWriter & w) {
     for (int i = 0; i < 4; i++) {
         const std::string b = p + "dac.blk." + std::to_string(i) + ".";
         const int64_t in = channels[i], out = channels[i + 1];
-        const auto snake = [&](const std::string & name, int64_t n) {
+        const auto snake = [&](const std::string &name, int64_t n) {
             w.tensor(name + ".alpha", {n, 1, 1, 1}, 0.3f, 1);
             w.tensor(name + ".beta", {n, 1, 1, 1}, 0.2f, 0.4f);
         };
@@ -146,7 +152,7 @@ inline void write_decoder_tensors(GgufWriter & w) {
     w.tensor(p + "dac.post_conv.bias", {1, 1, 1, 1}, 0.05f);
 }
 
-inline void write_codec(const std::string & path, const std::string & left_out = "") {
+inline void write_codec(const std::string &path, const std::string &left_out = "") {
     GgufWriter w;
     w.left_out = left_out;
     w.text("general.architecture", "clip");
@@ -158,7 +164,8 @@ inline void write_codec(const std::string & path, const std::string & left_out =
     w.f32("clip.gen.audio.attention.layer_norm_epsilon", 1e-6f);
     w.u32("kazeia.codec.heads", 4);
     w.u32("kazeia.codec.sliding_window", 6);
-    for (int i = 0; i < 2; i++) write_block(w, "a.gen.code.blk." + std::to_string(i) + ".", false, 24, 32, 16, 8, 40);
+    for (int i = 0; i < 2; i++)
+        write_block(w, "a.gen.code.blk." + std::to_string(i) + ".", false, 24, 32, 16, 8, 40);
     w.tensor("a.gen.code.output_norm.weight", {24, 1, 1, 1}, 0.1f, 1);
     w.tensor("a.gen.code.proj_in.weight", {32, 24, 1, 1}, 0.3f);
     w.tensor("a.gen.code.proj_in.bias", {24, 1, 1, 1}, 0.1f);
@@ -172,13 +179,14 @@ inline void write_codec(const std::string & path, const std::string & left_out =
 class TempFolder {
   public:
     TempFolder() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "kazeia-test-XXXXXX").string();
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "kazeia-test-XXXXXX").string();
         if (!mkdtemp(pattern.data())) fail(KZ_ERR_FILE, "no temporary folder");
         path_ = pattern;
     }
     ~TempFolder() { std::filesystem::remove_all(path_); }
     TempFolder(const TempFolder &) = delete;
-    std::string file(const char * name) const { return (path_ / name).string(); }
+    std::string file(const char *name) const { return (path_ / name).string(); }
 
   private:
     std::filesystem::path path_;

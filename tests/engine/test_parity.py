@@ -115,9 +115,7 @@ def test_forcing_other_codes_changes_the_logits(
         case["text"], frames=len(codes), force_codes=codes, **options(case)
     )
     with pytest.raises(AssertionError, match="logits"):
-        assert_close(
-            got["talker_logits"], expected["talker_logits"], tolerance=1e-5, what="logits"
-        )
+        assert_close(got["talker_logits"], expected["talker_logits"], tolerance=1e-5, what="logits")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.errors import EngineClosed, EngineError, InvalidInput, ModelFormatError, ModelNotFound
+from kazeia_engine.errors import (
+    EngineClosed,
+    EngineError,
+    InvalidInput,
+    ModelFormatError,
+    ModelNotFound,
+)
 
 __all__ = [
     "END",
@@ -24,6 +30,7 @@ __all__ = [
     "ChunkStruct",
     "InfoStruct",
     "LoadParams",
+    "PromptStruct",
     "ResultStruct",
     "SamplingStruct",
     "StreamParams",
@@ -188,7 +195,10 @@ def _declare(lib: C.CDLL) -> None:
         "kz_abi_version": (C.c_uint32, []),
         "kz_last_error": (C.c_char_p, []),
         "kz_stage_name": (C.c_char_p, [C.c_int32]),
-        "kz_model_load": (C.c_int, [C.c_char_p, C.c_char_p, C.POINTER(LoadParams), C.POINTER(handle)]),
+        "kz_model_load": (
+            C.c_int,
+            [C.c_char_p, C.c_char_p, C.POINTER(LoadParams), C.POINTER(handle)],
+        ),
         "kz_model_free": (None, [handle]),
         "kz_model_get_info": (C.c_int, [handle, C.POINTER(InfoStruct)]),
         "kz_stream_params_default": (None, [C.POINTER(StreamParams)]),
@@ -203,11 +213,25 @@ def _declare(lib: C.CDLL) -> None:
         "kz_decoder_feed": (C.c_int, [handle, _IntP, C.c_int32, _FloatP]),
         "kz_decoder_reset": (C.c_int, [handle]),
         "kz_decoder_free": (None, [handle]),
-        "kz_trace": (C.c_int, [handle, C.POINTER(StreamParams), _IntP, C.c_int32, C.POINTER(TraceOut)]),
-        "kz_decoder_trace": (C.c_int, [handle, _IntP, C.c_int32, C.c_char_p, C.POINTER(C.c_int64), _FloatP]),
+        "kz_trace": (
+            C.c_int,
+            [handle, C.POINTER(StreamParams), _IntP, C.c_int32, C.POINTER(TraceOut)],
+        ),
+        "kz_decoder_trace": (
+            C.c_int,
+            [handle, _IntP, C.c_int32, C.c_char_p, C.POINTER(C.c_int64), _FloatP],
+        ),
         "kz_sampler_probs": (
             C.c_int,
-            [C.POINTER(SamplingStruct), _FloatP, C.c_int32, C.POINTER(C.c_uint8), _IntP, C.c_int32, _FloatP],
+            [
+                C.POINTER(SamplingStruct),
+                _FloatP,
+                C.c_int32,
+                C.POINTER(C.c_uint8),
+                _IntP,
+                C.c_int32,
+                _FloatP,
+            ],
         ),
     }
     for name, (result, arguments) in calls.items():
@@ -241,7 +265,7 @@ def stage_names() -> tuple[str, ...]:
 
 
 def check(status: int) -> int:
-    """Returns OK, END or TIMEOUT; raises the exception of any other status with the engine's message."""
+    """Returns OK, END or TIMEOUT; any other status raises its exception."""
     if status in (OK, END, TIMEOUT):
         return status
     message = (library().kz_last_error() or b"").decode("utf-8", "replace")

@@ -34,6 +34,7 @@ __all__ = [
     "TransformerShape",
     "codec_tensors",
     "file_names",
+    "file_type",
     "nbytes",
     "talker_tensors",
     "tensor_type",

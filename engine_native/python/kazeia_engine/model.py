@@ -27,7 +27,18 @@ __all__ = ["Model"]
 
 Precision = Literal["auto", "f32"]
 _PRECISIONS = {"auto": 0, "f32": 1}
-_DECODER_STAGES = ("quant", "preconv", "pretr", "upsample", "dac.entry", "dac.0", "dac.1", "dac.2", "dac.3", "pcm")
+_DECODER_STAGES = (
+    "quant",
+    "preconv",
+    "pretr",
+    "upsample",
+    "dac.entry",
+    "dac.0",
+    "dac.1",
+    "dac.2",
+    "dac.3",
+    "pcm",
+)
 
 
 class Model:
@@ -38,7 +49,11 @@ class Model:
     """
 
     def __init__(
-        self, handle: C.c_void_p, tokenizer: Tokenizer, vocabulary: ModelVocabulary, precision: Precision
+        self,
+        handle: C.c_void_p,
+        tokenizer: Tokenizer,
+        vocabulary: ModelVocabulary,
+        precision: Precision,
     ) -> None:
         self._lib = binding.library()
         self._handle: C.c_void_p | None = handle
@@ -49,7 +64,13 @@ class Model:
         self.info: ModelInfo = _describe(self._native, vocabulary, precision)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, threads: int | None = None, precision: Precision = "auto") -> Model:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        precision: Precision = "auto",
+    ) -> Model:
         """Loads the GGUF pair of a model.
 
         Args:
@@ -64,13 +85,17 @@ class Model:
             InvalidInput: threads or precision out of range.
         """
         if precision not in _PRECISIONS:
-            raise InvalidInput(f"precision is {precision!r}, expected 'auto' or 'f32'", param="precision")
+            raise InvalidInput(
+                f"precision is {precision!r}, expected 'auto' or 'f32'", param="precision"
+            )
         if threads is not None and (isinstance(threads, bool) or not 1 <= threads <= 1024):
             raise InvalidInput(f"threads is {threads}, expected 1..1024", param="threads")
         pair = find_pair(Path(path))
         tokenizer = Tokenizer(pair.talker)
         vocabulary = ModelVocabulary.load(pair.talker)
-        params = binding.LoadParams(C.sizeof(binding.LoadParams), _PRECISIONS[precision], threads or 0)
+        params = binding.LoadParams(
+            C.sizeof(binding.LoadParams), _PRECISIONS[precision], threads or 0
+        )
         handle = C.c_void_p()
         binding.check(
             binding.library().kz_model_load(
@@ -130,19 +155,30 @@ class Model:
             max_frames: cut after so many frames of 80 ms.
             chunk: frames a chunk; 0: one chunk at the end; "auto": 1 first, then growing.
             **extra: rep_window (codes the penalty looks back on, 0: all), cp_cache (False: the
-                recomputing oracle), ignore_eos (always max_frames, for benchmarks), profile (times of
-                the decoder's stages), skip_frames (leading frames whose audio is dropped),
-                min_frames (end-of-speech masked before, 2).
+                recomputing oracle), ignore_eos (always max_frames, for benchmarks), profile
+                (times of the decoder's stages), skip_frames (leading frames whose audio is
+                dropped), min_frames (end-of-speech masked before, 2).
 
         Raises:
             InvalidInput: the text is empty or too long, or an option is unknown or out of range.
             EngineClosed: the model was closed.
         """
-        options = dict(
-            speaker=speaker, language=language, instruct=instruct, seed=seed, temperature=temperature, top_k=top_k,
-            top_p=top_p, repetition_penalty=repetition_penalty, cp_temperature=cp_temperature, cp_top_k=cp_top_k,
-            cp_top_p=cp_top_p, text_mode=text_mode, max_frames=max_frames, chunk=chunk,
-        )  # fmt: skip
+        options = {
+            "speaker": speaker,
+            "language": language,
+            "instruct": instruct,
+            "seed": seed,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "repetition_penalty": repetition_penalty,
+            "cp_temperature": cp_temperature,
+            "cp_top_k": cp_top_k,
+            "cp_top_p": cp_top_p,
+            "text_mode": text_mode,
+            "max_frames": max_frames,
+            "chunk": chunk,
+        }
         return self._open(text, keep_pcm=False, **options, **extra)
 
     def decode(self, codes: npt.ArrayLike, *, chunk: int = 0) -> npt.NDArray[np.float32]:
@@ -177,7 +213,7 @@ class Model:
         Args:
             text: what to say.
             frames: how many frames at most.
-            force_codes: int[frames, 16] fed back in place of the run's own choices (teacher forcing).
+            force_codes: int[frames, 16] fed back in place of the run's own choices.
             **options: as in `stream`.
 
         Returns:
@@ -192,7 +228,9 @@ class Model:
         if force_codes is not None:
             forced = as_codes(force_codes, n.n_codebooks)
             if len(forced) < frames:
-                raise InvalidInput(f"force_codes has {len(forced)} frames, expected {frames}", param="force_codes")
+                raise InvalidInput(
+                    f"force_codes has {len(forced)} frames, expected {frames}", param="force_codes"
+                )
         arrays = {
             "prompt_embeds": np.zeros((len(prompt.text_ids), n.talker_hidden), np.float32),
             "talker_hidden": np.zeros((frames, n.talker_hidden), np.float32),
@@ -200,9 +238,13 @@ class Model:
             "cp_logits": np.zeros((frames, n.n_codebooks - 1, n.codebook_size), np.float32),
         }
         codes = np.zeros((frames, n.n_codebooks), np.int32)
-        out = binding.TraceOut(**{k: binding.floats(v) for k, v in arrays.items()}, codes=binding.ints(codes))
+        out = binding.TraceOut(
+            **{k: binding.floats(v) for k, v in arrays.items()}, codes=binding.ints(codes)
+        )
         pointer = binding.ints(forced) if forced is not None else None
-        binding.check(self._lib.kz_trace(self._open_handle(), C.byref(params), pointer, frames, C.byref(out)))
+        binding.check(
+            self._lib.kz_trace(self._open_handle(), C.byref(params), pointer, frames, C.byref(out))
+        )
         done = out.n_done
         scored = min(frames, done + 1)  # the row that chose end-of-speech included
         return {
@@ -265,7 +307,8 @@ class Model:
         longest = self._native.max_positions - len(prompt.text_ids)
         if longest < 1:
             raise InvalidInput(
-                f"the prompt has {len(prompt.text_ids)} positions, the model takes {self._native.max_positions}",
+                f"the prompt has {len(prompt.text_ids)} positions, "
+                f"the model takes {self._native.max_positions}",
                 param="text",
             )
         params = binding.StreamParams()
@@ -293,7 +336,9 @@ class Model:
         params.max_frames = min(o.integer("max_frames", 2048, 1, 1 << 30), longest)
         params.min_frames = min(o.integer("min_frames", 2, 0, 1 << 30), params.max_frames)
         chunk = o.take("chunk", "auto")
-        params.chunk = -1 if chunk == "auto" else _integer("chunk", chunk, 0, self._native.max_positions)
+        params.chunk = (
+            -1 if chunk == "auto" else _integer("chunk", chunk, 0, self._native.max_positions)
+        )
         params.skip_frames = o.integer("skip_frames", 0, 0, self._native.max_positions)
         params.cp_recompute = int(not o.take("cp_cache", True))
         params.ignore_eos = int(o.take("ignore_eos", False))
@@ -324,7 +369,9 @@ class _Options:
     def integer(self, name: str, default: int, low: int, high: int) -> int:
         return _integer(name, self.take(name, default), low, high)
 
-    def number(self, name: str, default: float, low: float, high: float, *, above: bool = False) -> float:
+    def number(
+        self, name: str, default: float, low: float, high: float, *, above: bool = False
+    ) -> float:
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
             raise InvalidInput(f"{name} is {value!r}, expected a number", param=name)
@@ -336,7 +383,9 @@ class _Options:
 
     def done(self) -> None:
         if self._left:
-            raise InvalidInput(f"unknown option {sorted(self._left)[0]!r}", param=sorted(self._left)[0])
+            raise InvalidInput(
+                f"unknown option {sorted(self._left)[0]!r}", param=sorted(self._left)[0]
+            )
 
 
 def _integer(name: str, value: Any, low: int, high: int) -> int:
@@ -347,10 +396,24 @@ def _integer(name: str, value: Any, low: int, high: int) -> int:
     return int(value)
 
 
-def _describe(native: binding.InfoStruct, vocabulary: ModelVocabulary, precision: Precision) -> ModelInfo:
-    sizes = ("talker_hidden", "talker_layers", "cp_hidden", "cp_layers", "text_vocab", "codec_vocab", "n_codebooks",
-             "codebook_size", "samples_per_frame", "max_positions", "weight_bytes", "generator_threads",
-             "decoder_threads")  # fmt: skip
+def _describe(
+    native: binding.InfoStruct, vocabulary: ModelVocabulary, precision: Precision
+) -> ModelInfo:
+    sizes = (
+        "talker_hidden",
+        "talker_layers",
+        "cp_hidden",
+        "cp_layers",
+        "text_vocab",
+        "codec_vocab",
+        "n_codebooks",
+        "codebook_size",
+        "samples_per_frame",
+        "max_positions",
+        "weight_bytes",
+        "generator_threads",
+        "decoder_threads",
+    )
     return vocabulary.info(
         sample_rate=native.sample_rate,
         frame_rate=native.sample_rate / native.samples_per_frame,

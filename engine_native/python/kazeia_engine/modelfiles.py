@@ -221,7 +221,7 @@ class _Parser:
             ends.append((offset + self._bytes(name, shape, kind), name))
         start = -(-self._at // alignment) * alignment
         end, name = max(ends, default=(0, ""))
-        if start + end > self._size:
+        if ends and start + end > self._size:
             raise ModelFormatError(
                 f"{self._path} is truncated: tensor {name} ends at byte {start + end}, "
                 f"the file has {self._size}"

@@ -8,34 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import gguf
 import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.errors import EngineError
+from kazeia_engine.native_log import ggml_library
 
 __all__ = ["bf16_bits", "encode", "from_bf16_bits"]
 
-_LIBRARY_NAMES = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}
-
 
 @functools.cache
-def _ggml() -> ctypes.CDLL:
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is None or spec.origin is None:
-        raise EngineError("quantising needs the package llama-cpp-python, which is not installed")
-    folder = Path(spec.origin).parent / "lib"
-    path = folder / _LIBRARY_NAMES.get(sys.platform, "libggml-base.so")
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as err:
-        raise EngineError(f"cannot load ggml from the llama_cpp package: {err}") from err
-    function = library.ggml_quantize_chunk
+def _quantize_chunk() -> Callable[..., int]:
+    function = ggml_library().ggml_quantize_chunk
     function.restype = ctypes.c_size_t
     function.argtypes = [
         ctypes.c_int,
@@ -46,7 +34,7 @@ def _ggml() -> ctypes.CDLL:
         ctypes.c_int64,
         ctypes.c_void_p,
     ]
-    return library
+    return cast("Callable[..., int]", function)
 
 
 def bf16_bits(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
@@ -79,9 +67,7 @@ def encode(rows: npt.NDArray[np.float32], type: str) -> npt.NDArray[Any]:
     if width % block:
         raise ValueError(f"rows of {width} do not divide into blocks of {block} ({type})")
     out = np.empty((n, width // block * size), dtype=np.uint8)
-    done = _ggml().ggml_quantize_chunk(
-        int(kind), rows.ctypes.data, out.ctypes.data, 0, n, width, None
-    )
+    done = _quantize_chunk()(int(kind), rows.ctypes.data, out.ctypes.data, 0, n, width, None)
     if done != out.nbytes:
         raise EngineError(f"ggml wrote {done} bytes of {type}, expected {out.nbytes}")
     return out

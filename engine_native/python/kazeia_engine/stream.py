@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes as C
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +32,9 @@ def as_codes(codes: npt.ArrayLike, n_codebooks: int) -> npt.NDArray[np.int32]:
     if array.size == 0 and array.ndim <= 2:
         return np.empty((0, n_codebooks), np.int32)
     if array.ndim != 2 or array.shape[1] != n_codebooks:
-        raise InvalidInput(f"codes have shape {array.shape}, expected [T, {n_codebooks}]", param="codes")
+        raise InvalidInput(
+            f"codes have shape {array.shape}, expected [T, {n_codebooks}]", param="codes"
+        )
     if not np.issubdtype(array.dtype, np.integer):
         raise InvalidInput(f"codes have type {array.dtype}, expected integers", param="codes")
     if array.min() < 0 or array.max() > np.iinfo(np.int32).max:
@@ -113,20 +114,28 @@ class Stream:
         with self._lock:
             if self._handle is not None:
                 array = np.ascontiguousarray(ids, np.int32)
-                binding.check(self._lib.kz_stream_push_text(self._handle, binding.ints(array), len(array)))
+                binding.check(
+                    self._lib.kz_stream_push_text(self._handle, binding.ints(array), len(array))
+                )
 
     def finish_text(self, closing_ids: npt.NDArray[np.int32]) -> None:
         """Declares the text complete; closing_ids (tts_eos) are its last tokens."""
         with self._lock:
             if self._handle is not None:
                 array = np.ascontiguousarray(closing_ids, np.int32)
-                binding.check(self._lib.kz_stream_finish_text(self._handle, binding.ints(array), len(array)))
+                binding.check(
+                    self._lib.kz_stream_finish_text(self._handle, binding.ints(array), len(array))
+                )
 
     def _finish(self) -> None:
         r = binding.ResultStruct(struct_size=C.sizeof(binding.ResultStruct))
         binding.check(self._lib.kz_stream_result(self._handle, C.byref(r)))
         shape = (r.n_frames, self._n_codebooks)
-        codes = np.ctypeslib.as_array(r.codes, shape).copy() if r.n_frames else np.empty(shape, np.int32)
+        codes = (
+            np.ctypeslib.as_array(r.codes, shape).copy()
+            if r.n_frames
+            else np.empty(shape, np.int32)
+        )
         seconds = self._samples / self._sample_rate
         self._result = Result(
             pcm=np.concatenate(self._pcm) if self._pcm else np.empty(0, np.float32),
@@ -150,15 +159,8 @@ class Stream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
-        if self._handle is not None and kind is not None:
-            self._free()
 
     def __del__(self) -> None:
         if getattr(self, "_lock", None) is not None:
@@ -192,7 +194,9 @@ class DecoderStream:
         array = as_codes(codes, self._n_codebooks)
         pcm = np.empty(len(array) * self._samples_per_frame, np.float32)
         binding.check(
-            self._lib.kz_decoder_feed(self._handle, binding.ints(array), len(array), binding.floats(pcm))
+            self._lib.kz_decoder_feed(
+                self._handle, binding.ints(array), len(array), binding.floats(pcm)
+            )
         )
         return pcm
 

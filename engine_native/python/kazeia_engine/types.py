@@ -25,7 +25,9 @@ class ModelInfo:
     languages: tuple[str, ...]  # tags the prompt accepts beside "auto"; dialects not listed
     sample_rate: int  # Hz
     frame_rate: float  # frames per second, 12.5
-    sizes: dict[str, int] = field(default_factory=dict)  # talker_hidden, talker_layers, cp_hidden, ...
+    sizes: dict[str, int] = field(
+        default_factory=dict
+    )  # talker_hidden, talker_layers, cp_hidden, ...
     formats: dict[str, str] = field(default_factory=dict)  # part -> weight type
     dialects: dict[str, str] = field(default_factory=dict)  # speaker -> dialect tag
     follows_instructions: bool = True

@@ -18,7 +18,8 @@ struct kz_stream {
 };
 
 struct kz_decoder {
-    explicit kz_decoder(std::shared_ptr<kz::Engine> e) : engine(std::move(e)), decoder(engine->model().codec), state(engine->model().codec) {}
+    explicit kz_decoder(std::shared_ptr<kz::Engine> e)
+        : engine(std::move(e)), decoder(engine->model().codec), state(engine->model().codec) {}
     std::shared_ptr<kz::Engine> engine;
     kz::CodecDecoder decoder;
     kz::CodecState state;
@@ -26,11 +27,11 @@ struct kz_decoder {
 
 namespace {
 
-void require(const void * pointer, const char * name) {
+void require(const void *pointer, const char *name) {
     if (!pointer) kz::fail(KZ_ERR_ARGUMENT, "%s is null", name);
 }
 
-void set_name(char (&out)[16], const char * name) {
+void set_name(char (&out)[16], const char *name) {
     std::memset(out, 0, sizeof(out));
     std::strncpy(out, name, sizeof(out) - 1);
 }
@@ -39,17 +40,23 @@ void set_name(char (&out)[16], const char * name) {
 
 extern "C" {
 
-uint32_t kz_abi_version(void) { return KZ_ABI_VERSION; }
+uint32_t kz_abi_version(void) {
+    return KZ_ABI_VERSION;
+}
 
-const char * kz_last_error(void) { return kz::last_error(); }
+const char *kz_last_error(void) {
+    return kz::last_error();
+}
 
-const char * kz_stage_name(int32_t stage) {
-    static const char * const names[KZ_N_STAGES] = {"prefill", "talker", "cp",       "sample",  "quant",
-                                                    "preconv", "pretr",  "upsample", "bigvgan", "decoder"};
+const char *kz_stage_name(int32_t stage) {
+    static const char *const names[KZ_N_STAGES] = {"prefill", "talker",  "cp",    "sample",
+                                                   "quant",   "preconv", "pretr", "upsample",
+                                                   "bigvgan", "decoder"};
     return stage >= 0 && stage < KZ_N_STAGES ? names[stage] : nullptr;
 }
 
-kz_status kz_model_load(const char * talker_path, const char * codec_path, const kz_load_params * params, kz_model ** out) {
+kz_status kz_model_load(const char *talker_path, const char *codec_path,
+                        const kz_load_params *params, kz_model **out) {
     return kz::guarded([&] {
         require(talker_path, "talker_path");
         require(codec_path, "codec_path");
@@ -57,37 +64,41 @@ kz_status kz_model_load(const char * talker_path, const char * codec_path, const
         kz_load_params p{sizeof(kz_load_params), KZ_PRECISION_AUTO, 0};
         if (params) {
             if (params->struct_size != sizeof(kz_load_params)) {
-                kz::fail(KZ_ERR_ARGUMENT, "kz_load_params has size %u, expected %zu", params->struct_size, sizeof(kz_load_params));
+                kz::fail(KZ_ERR_ARGUMENT, "kz_load_params has size %u, expected %zu",
+                         params->struct_size, sizeof(kz_load_params));
             }
             p = *params;
         }
         if (p.precision != KZ_PRECISION_AUTO && p.precision != KZ_PRECISION_F32) {
             kz::fail(KZ_ERR_ARGUMENT, "precision is %d, expected 0 (auto) or 1 (f32)", p.precision);
         }
-        if (p.n_threads < 0 || p.n_threads > 1024) kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
+        if (p.n_threads < 0 || p.n_threads > 1024)
+            kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
         // On Linux this is what the process may run on, not what the machine has.
         const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
         auto model = std::make_unique<kz_model>();
-        model->engine = std::make_shared<kz::Engine>(kz::load_model(talker_path, codec_path, p.precision == KZ_PRECISION_F32),
-                                                     p.n_threads ? p.n_threads : cores);
+        model->engine = std::make_shared<kz::Engine>(
+            kz::load_model(talker_path, codec_path, p.precision == KZ_PRECISION_F32),
+            p.n_threads ? p.n_threads : cores);
         *out = model.release();
     });
 }
 
-void kz_model_free(kz_model * model) {
+void kz_model_free(kz_model *model) {
     if (!model) return;
     model->engine->close();
     delete model;
 }
 
-kz_status kz_model_get_info(const kz_model * model, kz_model_info * info) {
+kz_status kz_model_get_info(const kz_model *model, kz_model_info *info) {
     return kz::guarded([&] {
         require(model, "model");
         require(info, "info");
         if (info->struct_size != sizeof(kz_model_info)) {
-            kz::fail(KZ_ERR_ARGUMENT, "kz_model_info has size %u, expected %zu", info->struct_size, sizeof(kz_model_info));
+            kz::fail(KZ_ERR_ARGUMENT, "kz_model_info has size %u, expected %zu", info->struct_size,
+                     sizeof(kz_model_info));
         }
-        const kz::Model & m = model->engine->model();
+        const kz::Model &m = model->engine->model();
         info->sample_rate = m.codec.config.sample_rate;
         info->samples_per_frame = m.codec.config.samples_per_frame;
         info->n_codebooks = m.codec.config.n_codebooks;
@@ -100,8 +111,10 @@ kz_status kz_model_get_info(const kz_model * model, kz_model_info * info) {
         info->cp_hidden = m.cp.config.block.hidden;
         info->cp_layers = m.cp.config.layers;
         info->max_positions = m.talker.config.max_positions;
-        info->weight_bytes = static_cast<int64_t>(ggml_backend_buffer_get_size(m.talker.buffer.get()) +
-                                                  ggml_backend_buffer_get_size(m.cp.buffer.get())) + m.codec.bytes;
+        info->weight_bytes =
+            static_cast<int64_t>(ggml_backend_buffer_get_size(m.talker.buffer.get()) +
+                                 ggml_backend_buffer_get_size(m.cp.buffer.get())) +
+            m.codec.bytes;
         info->generator_threads = model->engine->generator_threads();
         info->decoder_threads = model->engine->decoder_threads();
         set_name(info->talker_type, ggml_type_name(m.talker.type));
@@ -110,7 +123,7 @@ kz_status kz_model_get_info(const kz_model * model, kz_model_info * info) {
     });
 }
 
-void kz_stream_params_default(kz_stream_params * p) {
+void kz_stream_params_default(kz_stream_params *p) {
     if (!p) return;
     std::memset(p, 0, sizeof(*p));
     p->struct_size = sizeof(*p);
@@ -121,7 +134,7 @@ void kz_stream_params_default(kz_stream_params * p) {
     p->chunk = -1;
 }
 
-kz_status kz_stream_open(kz_model * model, const kz_stream_params * params, kz_stream ** out) {
+kz_status kz_stream_open(kz_model *model, const kz_stream_params *params, kz_stream **out) {
     return kz::guarded([&] {
         require(model, "model");
         require(params, "params");
@@ -133,38 +146,39 @@ kz_status kz_stream_open(kz_model * model, const kz_stream_params * params, kz_s
     });
 }
 
-kz_status kz_stream_push_text(kz_stream * s, const int32_t * ids, int32_t n) {
+kz_status kz_stream_push_text(kz_stream *s, const int32_t *ids, int32_t n) {
     return kz::guarded([&] {
         require(s, "stream");
         s->engine->push_text(*s->stream, ids, n, false);
     });
 }
 
-kz_status kz_stream_finish_text(kz_stream * s, const int32_t * closing_ids, int32_t n) {
+kz_status kz_stream_finish_text(kz_stream *s, const int32_t *closing_ids, int32_t n) {
     return kz::guarded([&] {
         require(s, "stream");
         s->engine->push_text(*s->stream, closing_ids, n, true);
     });
 }
 
-kz_status kz_stream_read(kz_stream * s, int32_t timeout_ms, kz_chunk * chunk) {
+kz_status kz_stream_read(kz_stream *s, int32_t timeout_ms, kz_chunk *chunk) {
     kz_status result = KZ_OK;
     const kz_status status = kz::guarded([&] {
         require(s, "stream");
         require(chunk, "chunk");
         result = s->engine->read(*s->stream, timeout_ms, s->chunk);
         if (result != KZ_OK) return;
-        *chunk = {s->chunk.pcm.data(), static_cast<int32_t>(s->chunk.pcm.size()), s->chunk.index, s->chunk.first_frame,
+        *chunk = {s->chunk.pcm.data(), static_cast<int32_t>(s->chunk.pcm.size()),
+                  s->chunk.index,      s->chunk.first_frame,
                   s->chunk.n_frames,   s->chunk.t_s};
     });
     return status == KZ_OK ? result : status;
 }
 
-void kz_stream_cancel(kz_stream * s) {
+void kz_stream_cancel(kz_stream *s) {
     if (s) s->engine->cancel(*s->stream);
 }
 
-kz_status kz_stream_result(kz_stream * s, kz_result * result) {
+kz_status kz_stream_result(kz_stream *s, kz_result *result) {
     return kz::guarded([&] {
         require(s, "stream");
         require(result, "result");
@@ -172,13 +186,13 @@ kz_status kz_stream_result(kz_stream * s, kz_result * result) {
     });
 }
 
-void kz_stream_free(kz_stream * s) {
+void kz_stream_free(kz_stream *s) {
     if (!s) return;
     s->engine->release(s->stream);
     delete s;
 }
 
-kz_status kz_decoder_open(kz_model * model, kz_decoder ** out) {
+kz_status kz_decoder_open(kz_model *model, kz_decoder **out) {
     return kz::guarded([&] {
         require(model, "model");
         require(out, "out");
@@ -186,7 +200,7 @@ kz_status kz_decoder_open(kz_model * model, kz_decoder ** out) {
     });
 }
 
-kz_status kz_decoder_feed(kz_decoder * d, const int32_t * codes, int32_t n_frames, float * pcm) {
+kz_status kz_decoder_feed(kz_decoder *d, const int32_t *codes, int32_t n_frames, float *pcm) {
     return kz::guarded([&] {
         require(d, "decoder");
         if (n_frames < 0) kz::fail(KZ_ERR_ARGUMENT, "n_frames is %d, expected 0 or more", n_frames);
@@ -198,17 +212,19 @@ kz_status kz_decoder_feed(kz_decoder * d, const int32_t * codes, int32_t n_frame
     });
 }
 
-kz_status kz_decoder_reset(kz_decoder * d) {
+kz_status kz_decoder_reset(kz_decoder *d) {
     return kz::guarded([&] {
         require(d, "decoder");
         d->state.reset();
     });
 }
 
-void kz_decoder_free(kz_decoder * d) { delete d; }
+void kz_decoder_free(kz_decoder *d) {
+    delete d;
+}
 
-kz_status kz_trace(kz_model * model, const kz_stream_params * params, const int32_t * forced_codes, int32_t n_frames,
-                   kz_trace_out * out) {
+kz_status kz_trace(kz_model *model, const kz_stream_params *params, const int32_t *forced_codes,
+                   int32_t n_frames, kz_trace_out *out) {
     return kz::guarded([&] {
         require(model, "model");
         require(params, "params");
@@ -217,8 +233,8 @@ kz_status kz_trace(kz_model * model, const kz_stream_params * params, const int3
     });
 }
 
-kz_status kz_decoder_trace(kz_model * model, const int32_t * codes, int32_t n_frames, const char * stage, int64_t shape[2],
-                           float * out) {
+kz_status kz_decoder_trace(kz_model *model, const int32_t *codes, int32_t n_frames,
+                           const char *stage, int64_t shape[2], float *out) {
     return kz::guarded([&] {
         require(model, "model");
         require(codes, "codes");
@@ -228,13 +244,15 @@ kz_status kz_decoder_trace(kz_model * model, const int32_t * codes, int32_t n_fr
     });
 }
 
-kz_status kz_sampler_probs(const kz_sampling * sampling, const float * logits, int32_t n, const uint8_t * suppressed,
-                           const int32_t * history, int32_t n_history, float * probs) {
+kz_status kz_sampler_probs(const kz_sampling *sampling, const float *logits, int32_t n,
+                           const uint8_t *suppressed, const int32_t *history, int32_t n_history,
+                           float *probs) {
     return kz::guarded([&] {
         require(sampling, "sampling");
         require(logits, "logits");
         require(probs, "probs");
-        if (n < 1 || n_history < 0) kz::fail(KZ_ERR_ARGUMENT, "n is %d, n_history %d", n, n_history);
+        if (n < 1 || n_history < 0)
+            kz::fail(KZ_ERR_ARGUMENT, "n is %d, n_history %d", n, n_history);
         if (n_history > 0) require(history, "history");
         kz::check_sampling(*sampling, "sampler");
         kz::Sampler(*sampling).probabilities(logits, n, suppressed, history, n_history, probs);

@@ -10,18 +10,24 @@ namespace kz {
 
 namespace {
 
-constexpr int kMaxQueuedFrames = 64;      // generated, not yet decoded
-constexpr int kMaxUnreadFrames = 256;     // decoded, not yet read: 20 s
+constexpr int kMaxQueuedFrames = 64;   // generated, not yet decoded
+constexpr int kMaxUnreadFrames = 256;  // decoded, not yet read: 20 s
 constexpr int kMaxAutoChunk = CodecDecoder::kMaxFrames;
 
-int generator_share(int n_threads) { return std::max(1, n_threads - 1); }
+int generator_share(int n_threads) {
+    return std::max(1, n_threads - 1);
+}
 
 }  // namespace
 
-double Stream::now() { return now_s(); }
+double Stream::now() {
+    return now_s();
+}
 
 Engine::Engine(std::unique_ptr<const Model> model, int n_threads)
-    : model_(std::move(model)), generator_threads_(generator_share(n_threads)), prefill_threads_(std::max(1, n_threads)) {
+    : model_(std::move(model)),
+      generator_threads_(generator_share(n_threads)),
+      prefill_threads_(std::max(1, n_threads)) {
     generator_ = std::thread([this] { generate_loop(); });
     try {
         decoder_ = std::thread([this] { decode_loop(); });
@@ -31,14 +37,17 @@ Engine::Engine(std::unique_ptr<const Model> model, int n_threads)
     }
 }
 
-Engine::~Engine() { close(); }
+Engine::~Engine() {
+    close();
+}
 
 void Engine::close() {
     {
         const std::lock_guard lock(mutex_);
         closing_ = true;
-        for (const auto & s : streams_) {
-            if (!s->finished) fail_stream(*s, KZ_ERR_CLOSED, "the model was closed while the stream was open");
+        for (const auto &s : streams_) {
+            if (!s->finished)
+                fail_stream(*s, KZ_ERR_CLOSED, "the model was closed while the stream was open");
         }
     }
     generate_.notify_all();
@@ -47,7 +56,7 @@ void Engine::close() {
     if (decoder_.joinable()) decoder_.join();
 }
 
-std::shared_ptr<Stream> Engine::open(const kz_stream_params & params) {
+std::shared_ptr<Stream> Engine::open(const kz_stream_params &params) {
     auto stream = std::make_shared<Stream>(*model_, params);
     stream->text_open = stream->request.text_open;
     {
@@ -59,7 +68,7 @@ std::shared_ptr<Stream> Engine::open(const kz_stream_params & params) {
     return stream;
 }
 
-void Engine::push_text(Stream & stream, const int32_t * ids, int32_t n, bool closing) {
+void Engine::push_text(Stream &stream, const int32_t *ids, int32_t n, bool closing) {
     if (n < 0 || (n > 0 && !ids)) fail(KZ_ERR_ARGUMENT, "%d text ids at a null pointer", n);
     check_text_ids(*model_, ids, n, "a text id");
     {
@@ -71,7 +80,7 @@ void Engine::push_text(Stream & stream, const int32_t * ids, int32_t n, bool clo
     generate_.notify_one();
 }
 
-kz_status Engine::read(Stream & stream, int timeout_ms, PcmChunk & chunk) {
+kz_status Engine::read(Stream &stream, int timeout_ms, PcmChunk &chunk) {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return !stream.chunks.empty() || stream.finished; };
     if (timeout_ms < 0) {
@@ -91,7 +100,7 @@ kz_status Engine::read(Stream & stream, int timeout_ms, PcmChunk & chunk) {
     return KZ_END;
 }
 
-void Engine::cancel(Stream & stream) {
+void Engine::cancel(Stream &stream) {
     {
         const std::lock_guard lock(mutex_);
         if (stream.finished && stream.chunks.empty()) return;
@@ -106,10 +115,13 @@ void Engine::cancel(Stream & stream) {
     decode_.notify_one();
 }
 
-void Engine::result(Stream & s, kz_result & r) {
-    if (r.struct_size != sizeof(kz_result)) fail(KZ_ERR_ARGUMENT, "kz_result has size %u, expected %zu", r.struct_size, sizeof(kz_result));
+void Engine::result(Stream &s, kz_result &r) {
+    if (r.struct_size != sizeof(kz_result))
+        fail(KZ_ERR_ARGUMENT, "kz_result has size %u, expected %zu", r.struct_size,
+             sizeof(kz_result));
     std::unique_lock lock(mutex_);
-    if (!s.finished) fail(KZ_ERR_ARGUMENT, "the stream is still running: read it to its end or cancel it first");
+    if (!s.finished)
+        fail(KZ_ERR_ARGUMENT, "the stream is still running: read it to its end or cancel it first");
     // A cancelled stream may have a frame in hand; its codes move no more after this.
     s.readable.wait(lock, [&] { return !s.generating && !s.decoding; });
     r.ended = s.ended;
@@ -119,21 +131,22 @@ void Engine::result(Stream & s, kz_result & r) {
     r.ttfb_s = s.first_chunk < 0 ? -1 : s.first_chunk - s.opened;
     r.wait_s = s.waited;
     r.work_s = s.last_chunk < 0 ? 0 : s.last_chunk - s.opened - s.waited;
-    const double stages[KZ_N_STAGES] = {s.generator_times.prefill, s.generator_times.talker, s.generator_times.cp,
-                                        s.generator_times.sample,  s.codec_times.quant,      s.codec_times.preconv,
-                                        s.codec_times.pretr,       s.codec_times.upsample,   s.codec_times.bigvgan,
-                                        s.decode_time};
+    const double stages[KZ_N_STAGES] = {s.generator_times.prefill, s.generator_times.talker,
+                                        s.generator_times.cp,      s.generator_times.sample,
+                                        s.codec_times.quant,       s.codec_times.preconv,
+                                        s.codec_times.pretr,       s.codec_times.upsample,
+                                        s.codec_times.bigvgan,     s.decode_time};
     std::copy(stages, stages + KZ_N_STAGES, r.stage_s);
 }
 
-void Engine::release(const std::shared_ptr<Stream> & stream) {
+void Engine::release(const std::shared_ptr<Stream> &stream) {
     cancel(*stream);
     const std::lock_guard lock(mutex_);
     streams_.erase(std::remove(streams_.begin(), streams_.end(), stream), streams_.end());
 }
 
 // The caller holds the mutex.
-void Engine::fail_stream(Stream & s, kz_status status, const std::string & text) {
+void Engine::fail_stream(Stream &s, kz_status status, const std::string &text) {
     s.stop = true;
     s.error = status;
     s.error_text = text;
@@ -143,21 +156,21 @@ void Engine::fail_stream(Stream & s, kz_status status, const std::string & text)
 }
 
 // The caller holds the mutex.  Ends the stream once its last frame has been decoded.
-void Engine::settle(Stream & s) {
+void Engine::settle(Stream &s) {
     if (s.generated && !s.decoding && s.taken == s.n_frames) s.finished = true;
     s.readable.notify_all();
 }
 
 // Whether the id to feed beside the last frame is known: text is never padded before its end.
-bool Engine::text_ready(const Stream & s) const {
+bool Engine::text_ready(const Stream &s) const {
     const size_t have = s.request.trailing_ids.size() + s.pushed.size();
     return s.n_frames == 0 || static_cast<size_t>(s.n_frames) <= have || !s.text_open;
 }
 
-std::shared_ptr<Stream> Engine::next_to_generate(int32_t & text, bool & eos_allowed) {
+std::shared_ptr<Stream> Engine::next_to_generate(int32_t &text, bool &eos_allowed) {
     for (size_t i = 0; i < streams_.size(); i++) {
         const size_t turn = (generate_turn_ + i) % streams_.size();
-        Stream & s = *streams_[turn];
+        Stream &s = *streams_[turn];
         const bool full = s.request.chunk != 0 && s.n_frames - s.taken >= kMaxQueuedFrames;
         if (s.generated || full) continue;
         if (!text_ready(s)) {
@@ -169,11 +182,12 @@ std::shared_ptr<Stream> Engine::next_to_generate(int32_t & text, bool & eos_allo
             s.waiting_since = -1;
         }
         // After frame n - 1, trailing id n - 1 is fed; end-of-speech opens once all have been.
-        const std::vector<int32_t> & first = s.request.trailing_ids;
+        const std::vector<int32_t> &first = s.request.trailing_ids;
         const size_t have = first.size() + s.pushed.size();
         const auto index = static_cast<size_t>(s.n_frames);
         text = s.request.pad_text_id;
-        if (index > 0 && index <= have) text = index <= first.size() ? first[index - 1] : s.pushed[index - 1 - first.size()];
+        if (index > 0 && index <= have)
+            text = index <= first.size() ? first[index - 1] : s.pushed[index - 1 - first.size()];
         eos_allowed = !s.text_open && index >= have;
         generate_turn_ = turn + 1;
         return streams_[turn];
@@ -189,7 +203,8 @@ void Engine::generate_loop() {
         int32_t text = 0;
         bool eos_allowed = false;
         std::shared_ptr<Stream> stream;
-        generate_.wait(lock, [&] { return closing_ || (stream = next_to_generate(text, eos_allowed)); });
+        generate_.wait(lock,
+                       [&] { return closing_ || (stream = next_to_generate(text, eos_allowed)); });
         if (closing_) return;
         stream->generating = true;
         // Alone and before its first frame a stream may use the decoder's idle core too.
@@ -218,7 +233,7 @@ void Engine::generate_loop() {
 }
 
 // The caller holds the mutex.
-void Engine::generated(Stream & s, Generation::Outcome outcome, const std::vector<int32_t> & codes) {
+void Engine::generated(Stream &s, Generation::Outcome outcome, const std::vector<int32_t> &codes) {
     s.generator_times = s.generation.times();
     if (s.generated) return;  // cancelled meanwhile
     switch (outcome) {
@@ -228,31 +243,38 @@ void Engine::generated(Stream & s, Generation::Outcome outcome, const std::vecto
             if (s.n_frames < s.request.max_frames) return;
             s.ended = KZ_ENDED_MAX_FRAMES;
             break;
-        case Generation::Outcome::kEos: s.ended = KZ_ENDED_EOS; break;
-        case Generation::Outcome::kMaxFrames: s.ended = KZ_ENDED_MAX_FRAMES; break;
-        case Generation::Outcome::kStopped: return;
+        case Generation::Outcome::kEos:
+            s.ended = KZ_ENDED_EOS;
+            break;
+        case Generation::Outcome::kMaxFrames:
+            s.ended = KZ_ENDED_MAX_FRAMES;
+            break;
+        case Generation::Outcome::kStopped:
+            return;
     }
     s.generated = true;
     settle(s);
 }
 
 // How many frames to decode now; 0: wait for more.
-int Engine::decodable(const Stream & s) const {
+int Engine::decodable(const Stream &s) const {
     const int available = s.n_frames - s.taken;
     if (s.finished || s.decoding || available == 0 || s.queued_frames >= kMaxUnreadFrames) return 0;
     if (s.request.chunk == 0) return s.generated ? available : 0;
-    if (s.request.chunk > 0) return available >= s.request.chunk ? s.request.chunk : (s.generated ? available : 0);
+    if (s.request.chunk > 0)
+        return available >= s.request.chunk ? s.request.chunk : (s.generated ? available : 0);
     // auto: the first frame at once, then as large as the audio the listener has in hand allows,
     // at most twice the chunk before.
     if (s.n_chunks == 0) return 1;
-    const double frame_s = static_cast<double>(model_->codec.config.samples_per_frame) / model_->codec.config.sample_rate;
+    const double frame_s = static_cast<double>(model_->codec.config.samples_per_frame) /
+                           model_->codec.config.sample_rate;
     const double in_hand = s.taken * frame_s - (now_s() - s.first_chunk);
     const int most = std::min(kMaxAutoChunk, std::max(1, 2 * s.last_size));
     const int wanted = std::clamp(static_cast<int>(in_hand / (2 * frame_s)), 1, most);
     return available >= wanted || s.generated ? std::min(available, most) : 0;
 }
 
-std::shared_ptr<Stream> Engine::next_to_decode(int & n_frames) {
+std::shared_ptr<Stream> Engine::next_to_decode(int &n_frames) {
     for (size_t i = 0; i < streams_.size(); i++) {
         const size_t turn = (decode_turn_ + i) % streams_.size();
         n_frames = decodable(*streams_[turn]);
@@ -266,15 +288,16 @@ std::shared_ptr<Stream> Engine::next_to_decode(int & n_frames) {
 
 void Engine::decode_loop() {
     CodecDecoder decoder(model_->codec);
-    const CodecConfig & c = model_->codec.config;
+    const CodecConfig &c = model_->codec.config;
     std::unique_lock lock(mutex_);
     while (true) {
         int n = 0;
         std::shared_ptr<Stream> stream;
         while (!closing_ && !(stream = next_to_decode(n))) {
             // Frames that wait for a larger chunk fall due as the listener's audio runs down.
-            const bool due = std::any_of(streams_.begin(), streams_.end(), [](const auto & s) {
-                return s->request.chunk < 0 && !s->finished && s->n_frames > s->taken && s->queued_frames < kMaxUnreadFrames;
+            const bool due = std::any_of(streams_.begin(), streams_.end(), [](const auto &s) {
+                return s->request.chunk < 0 && !s->finished && s->n_frames > s->taken &&
+                       s->queued_frames < kMaxUnreadFrames;
             });
             if (due) {
                 decode_.wait_for(lock, std::chrono::milliseconds(20));
@@ -301,11 +324,13 @@ void Engine::decode_loop() {
             // Piece by piece, so that a cancel is seen within a few frames.
             for (int done = 0; done < n && !stream->stop; done += CodecDecoder::kMaxFrames) {
                 const int piece = std::min(CodecDecoder::kMaxFrames, n - done);
-                decoder.decode(stream->codec, codes.data() + done * width, piece,
-                               chunk.pcm.data() + static_cast<ptrdiff_t>(done) * c.samples_per_frame, &times);
+                decoder.decode(
+                    stream->codec, codes.data() + done * width, piece,
+                    chunk.pcm.data() + static_cast<ptrdiff_t>(done) * c.samples_per_frame, &times);
             }
             const int skipped = std::clamp(stream->request.skip_frames - chunk.first_frame, 0, n);
-            chunk.pcm.erase(chunk.pcm.begin(), chunk.pcm.begin() + static_cast<ptrdiff_t>(skipped) * c.samples_per_frame);
+            chunk.pcm.erase(chunk.pcm.begin(), chunk.pcm.begin() + static_cast<ptrdiff_t>(skipped) *
+                                                                       c.samples_per_frame);
         });
 
         lock.lock();
@@ -323,11 +348,12 @@ void Engine::decode_loop() {
         } else {
             decoded(*stream, std::move(chunk));
         }
+        stream->readable.notify_all();
     }
 }
 
 // The caller holds the mutex.
-void Engine::decoded(Stream & s, PcmChunk chunk) {
+void Engine::decoded(Stream &s, PcmChunk chunk) {
     if (!s.finished && !chunk.pcm.empty()) {
         const double now = now_s();
         if (s.first_chunk < 0) s.first_chunk = now;

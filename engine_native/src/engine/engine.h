@@ -29,7 +29,7 @@ struct PcmChunk {
 };
 
 struct Stream {
-    Stream(const Model & model, const kz_stream_params & params)
+    Stream(const Model &model, const kz_stream_params &params)
         : request(model, params), generation(model, request), codec(model.codec), opened(now()) {}
     static double now();
 
@@ -40,21 +40,21 @@ struct Stream {
     CodecState codec;       // decoder thread
 
     // The rest is guarded by Engine::mutex_.
-    std::vector<int32_t> codes;      // [frames][n_codebooks]
-    int n_frames = 0;                // generated
-    int taken = 0;                   // handed to the decoder
+    std::vector<int32_t> codes;                 // [frames][n_codebooks]
+    int n_frames = 0;                           // generated
+    int taken = 0;                              // handed to the decoder
     bool generating = false, decoding = false;  // a thread is at work on it
-    bool generated = false;          // no more frames will come
-    bool finished = false;           // no more chunks will come
+    bool generated = false;                     // no more frames will come
+    bool finished = false;                      // no more chunks will come
     kz_ended ended = KZ_ENDED_NOT;
     kz_status error = KZ_OK;
     std::string error_text;
-    std::vector<int32_t> pushed;     // text ids of an open text beyond request.trailing_ids
+    std::vector<int32_t> pushed;  // text ids of an open text beyond request.trailing_ids
     bool text_open = false;
-    std::deque<PcmChunk> chunks;     // ready, not yet read
-    int queued_frames = 0;           // audio of chunks, in frames
+    std::deque<PcmChunk> chunks;  // ready, not yet read
+    int queued_frames = 0;        // audio of chunks, in frames
     int n_chunks = 0, last_size = 0;
-    const double opened;             // s
+    const double opened;                                                       // s
     double first_chunk = -1, last_chunk = -1, waiting_since = -1, waited = 0;  // s
     GeneratorTimes generator_times;
     CodecStageTimes codec_times;
@@ -67,31 +67,31 @@ class Engine {
     Engine(std::unique_ptr<const Model> model, int n_threads);
     ~Engine();
 
-    const Model & model() const { return *model_; }
+    const Model &model() const { return *model_; }
     int generator_threads() const { return generator_threads_; }
     int decoder_threads() const { return 1; }
 
-    std::shared_ptr<Stream> open(const kz_stream_params & params);
-    void push_text(Stream & stream, const int32_t * ids, int32_t n, bool closing);
+    std::shared_ptr<Stream> open(const kz_stream_params &params);
+    void push_text(Stream &stream, const int32_t *ids, int32_t n, bool closing);
     // KZ_OK with a chunk, KZ_END, KZ_TIMEOUT; throws the stream's error.
-    kz_status read(Stream & stream, int timeout_ms, PcmChunk & chunk);
-    void cancel(Stream & stream);
-    void result(Stream & stream, kz_result & result);
-    void release(const std::shared_ptr<Stream> & stream);
+    kz_status read(Stream &stream, int timeout_ms, PcmChunk &chunk);
+    void cancel(Stream &stream);
+    void result(Stream &stream, kz_result &result);
+    void release(const std::shared_ptr<Stream> &stream);
     // Ends every stream and both threads.
     void close();
 
   private:
     void generate_loop();
     void decode_loop();
-    std::shared_ptr<Stream> next_to_generate(int32_t & text, bool & eos_allowed);
-    std::shared_ptr<Stream> next_to_decode(int & n_frames);
-    bool text_ready(const Stream & stream) const;
-    int decodable(const Stream & stream) const;
-    void generated(Stream & stream, Generation::Outcome outcome, const std::vector<int32_t> & codes);
-    void decoded(Stream & stream, PcmChunk chunk);
-    void fail_stream(Stream & stream, kz_status status, const std::string & text);
-    void settle(Stream & stream);
+    std::shared_ptr<Stream> next_to_generate(int32_t &text, bool &eos_allowed);
+    std::shared_ptr<Stream> next_to_decode(int &n_frames);
+    bool text_ready(const Stream &stream) const;
+    int decodable(const Stream &stream) const;
+    void generated(Stream &stream, Generation::Outcome outcome, const std::vector<int32_t> &codes);
+    void decoded(Stream &stream, PcmChunk chunk);
+    void fail_stream(Stream &stream, kz_status status, const std::string &text);
+    void settle(Stream &stream);
 
     std::unique_ptr<const Model> model_;
     const int generator_threads_, prefill_threads_;

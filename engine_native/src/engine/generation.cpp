@@ -10,25 +10,28 @@ namespace kz {
 
 namespace {
 
-void check_range(const char * name, int64_t value, int64_t low, int64_t high) {
+void check_range(const char *name, int64_t value, int64_t low, int64_t high) {
     if (value < low || value > high) {
-        fail(KZ_ERR_ARGUMENT, "%s is %lld, expected %lld..%lld", name, static_cast<long long>(value),
-             static_cast<long long>(low), static_cast<long long>(high));
+        fail(KZ_ERR_ARGUMENT, "%s is %lld, expected %lld..%lld", name,
+             static_cast<long long>(value), static_cast<long long>(low),
+             static_cast<long long>(high));
     }
 }
 
 }  // namespace
 
-void check_text_ids(const Model & model, const int32_t * ids, int32_t n, const char * what) {
-    for (int32_t i = 0; i < n; i++) check_range(what, ids[i], 0, model.talker.config.text_vocab - 1);
+void check_text_ids(const Model &model, const int32_t *ids, int32_t n, const char *what) {
+    for (int32_t i = 0; i < n; i++)
+        check_range(what, ids[i], 0, model.talker.config.text_vocab - 1);
 }
 
-Request::Request(const Model & model, const kz_stream_params & p) {
+Request::Request(const Model &model, const kz_stream_params &p) {
     if (p.struct_size != sizeof(kz_stream_params)) {
-        fail(KZ_ERR_ARGUMENT, "kz_stream_params has size %u, expected %zu", p.struct_size, sizeof(kz_stream_params));
+        fail(KZ_ERR_ARGUMENT, "kz_stream_params has size %u, expected %zu", p.struct_size,
+             sizeof(kz_stream_params));
     }
-    const TalkerConfig & c = model.talker.config;
-    const kz_prompt & prompt = p.prompt;
+    const TalkerConfig &c = model.talker.config;
+    const kz_prompt &prompt = p.prompt;
     if (!prompt.text_ids || !prompt.codec_ids || (prompt.n_trailing > 0 && !prompt.trailing_ids)) {
         fail(KZ_ERR_ARGUMENT, "the prompt has no ids");
     }
@@ -49,7 +52,8 @@ Request::Request(const Model & model, const kz_stream_params & p) {
 
     text_ids.assign(prompt.text_ids, prompt.text_ids + prompt.n_positions);
     codec_ids.assign(prompt.codec_ids, prompt.codec_ids + prompt.n_positions);
-    if (prompt.n_trailing > 0) trailing_ids.assign(prompt.trailing_ids, prompt.trailing_ids + prompt.n_trailing);
+    if (prompt.n_trailing > 0)
+        trailing_ids.assign(prompt.trailing_ids, prompt.trailing_ids + prompt.n_trailing);
     pad_text_id = prompt.pad_text_id;
     text_open = prompt.text_open != 0;
     talker = p.talker;
@@ -65,42 +69,57 @@ Request::Request(const Model & model, const kz_stream_params & p) {
     profile = p.profile != 0;
 }
 
-Generation::Generation(const Model & model, const Request & request)
-    : model_(model), request_(request), state_(model.talker), talker_sampler_(request.talker), cp_sampler_(request.cp),
-      random_(request.seed), suppressed_(static_cast<size_t>(model.talker.config.codec_vocab)),
+Generation::Generation(const Model &model, const Request &request)
+    : model_(model),
+      request_(request),
+      state_(model.talker),
+      talker_sampler_(request.talker),
+      cp_sampler_(request.cp),
+      random_(request.seed),
+      suppressed_(static_cast<size_t>(model.talker.config.codec_vocab)),
       hidden_(static_cast<size_t>(model.talker.config.block.hidden)),
-      logits_(static_cast<size_t>(model.talker.config.codec_vocab)), embed_(hidden_.size()) {
-    // Ids beyond the codebook are control ids: only end-of-speech may be drawn, next() decides when.
-    for (size_t i = static_cast<size_t>(model.codec.config.codebook_size); i < suppressed_.size(); i++) suppressed_[i] = 1;
+      logits_(static_cast<size_t>(model.talker.config.codec_vocab)),
+      embed_(hidden_.size()) {
+    // Ids beyond the codebook are control ids: only end-of-speech may be drawn, next() decides
+    // when.
+    for (size_t i = static_cast<size_t>(model.codec.config.codebook_size); i < suppressed_.size();
+         i++)
+        suppressed_[i] = 1;
 }
 
-bool Generation::prefill(Generator & g) {
+bool Generation::prefill(Generator &g) {
     const ScopedTimer timer(times_.prefill);
     const size_t width = hidden_.size(), n = request_.text_ids.size();
     FloatBuffer embeds(n * width);
-    for (size_t i = 0; i < n; i++) g.talker.embed(request_.text_ids[i], request_.codec_ids[i], &embeds[i * width]);
-    if (!g.talker.forward(state_, embeds.data(), static_cast<int>(n), hidden_.data(), logits_.data())) return false;
+    for (size_t i = 0; i < n; i++)
+        g.talker.embed(request_.text_ids[i], request_.codec_ids[i], &embeds[i * width]);
+    if (!g.talker.forward(state_, embeds.data(), static_cast<int>(n), hidden_.data(),
+                          logits_.data()))
+        return false;
     if (keep_prompt_) prompt_embeds_ = std::move(embeds);
     return true;
 }
 
-bool Generation::feed(Generator & g, int32_t next_text) {
+bool Generation::feed(Generator &g, int32_t next_text) {
     const ScopedTimer timer(times_.talker);
     g.talker.embed(next_text, last_[0], embed_.data());
     g.cp.add_embeddings(last_.data() + 1, embed_.data());
     return g.talker.forward(state_, embed_.data(), 1, hidden_.data(), logits_.data());
 }
 
-Generation::Outcome Generation::next(Generator & g, int32_t next_text, bool eos_allowed, int32_t * codes) {
+Generation::Outcome Generation::next(Generator &g, int32_t next_text, bool eos_allowed,
+                                     int32_t *codes) {
     if (frames() >= request_.max_frames) return Outcome::kMaxFrames;
     if (!(started_ ? feed(g, next_text) : prefill(g))) return Outcome::kStopped;
     started_ = true;
 
-    const TalkerConfig & c = model_.talker.config;
-    suppressed_[static_cast<size_t>(c.codec_eos)] = !(eos_allowed && frames() >= request_.min_frames && !request_.ignore_eos);
+    const TalkerConfig &c = model_.talker.config;
+    suppressed_[static_cast<size_t>(c.codec_eos)] =
+        !(eos_allowed && frames() >= request_.min_frames && !request_.ignore_eos);
     {
         const ScopedTimer timer(times_.sample);
-        codes[0] = talker_sampler_.draw(logits_.data(), c.codec_vocab, suppressed_.data(), history_.data(), frames(), random_);
+        codes[0] = talker_sampler_.draw(logits_.data(), c.codec_vocab, suppressed_.data(),
+                                        history_.data(), frames(), random_);
     }
     if (forced_) codes[0] = forced_[0];
     if (codes[0] == c.codec_eos) return Outcome::kEos;
@@ -108,14 +127,17 @@ Generation::Outcome Generation::next(Generator & g, int32_t next_text, bool eos_
     double sampling = 0;
     const double start = now_s();
     g.talker.embed(-1, codes[0], embed_.data());
-    const auto choose = [&](int step, const float * logits) {
+    const auto choose = [&](int step, const float *logits) {
         const ScopedTimer timer(sampling);
         const int size = model_.cp.config.codebook_size;
-        if (cp_logits_) std::memcpy(cp_logits_ + static_cast<ptrdiff_t>(step) * size, logits, sizeof(float) * static_cast<size_t>(size));
+        if (cp_logits_)
+            std::memcpy(cp_logits_ + static_cast<ptrdiff_t>(step) * size, logits,
+                        sizeof(float) * static_cast<size_t>(size));
         const int code = cp_sampler_.draw(logits, size, nullptr, nullptr, 0, random_);
         return forced_ ? static_cast<int>(forced_[step + 1]) : code;
     };
-    if (!g.cp.run(hidden_.data(), embed_.data(), choose, codes + 1, request_.cp_recompute)) return Outcome::kStopped;
+    if (!g.cp.run(hidden_.data(), embed_.data(), choose, codes + 1, request_.cp_recompute))
+        return Outcome::kStopped;
     times_.cp += now_s() - start - sampling;
     times_.sample += sampling;
 

@@ -17,8 +17,10 @@ struct GeneratorTimes {
 
 // The graphs and scratch that a generating thread needs; serves any number of utterances in turn.
 struct Generator {
-    Generator(const Model & model, int n_threads)
-        : backend(n_threads), talker(model.talker, *model.kernels, backend), cp(model.cp, *model.kernels, backend) {}
+    Generator(const Model &model, int n_threads)
+        : backend(n_threads),
+          talker(model.talker, *model.kernels, backend),
+          cp(model.cp, *model.kernels, backend) {}
     Backend backend;
     Talker talker;
     CodePredictor cp;
@@ -27,7 +29,7 @@ struct Generator {
 // A request, copied and checked.
 struct Request {
     // Throws KZ_ERR_ARGUMENT naming the parameter.
-    Request(const Model & model, const kz_stream_params & params);
+    Request(const Model &model, const kz_stream_params &params);
 
     std::vector<int32_t> text_ids, codec_ids;  // of the prompt, -1: absent
     std::vector<int32_t> trailing_ids;
@@ -39,36 +41,36 @@ struct Request {
     bool cp_recompute, ignore_eos, profile;
 };
 
-void check_text_ids(const Model & model, const int32_t * ids, int32_t n, const char * what);
+void check_text_ids(const Model &model, const int32_t *ids, int32_t n, const char *what);
 
 class Generation {
   public:
     enum class Outcome { kFrame, kEos, kMaxFrames, kStopped };
 
-    Generation(const Model & model, const Request & request);
+    Generation(const Model &model, const Request &request);
 
     // The next frame's codes [n_codebooks].  next_text: the text id fed beside the last frame;
     // eos_allowed: whether end-of-speech may be drawn now.  kStopped: the backend's abort flag.
-    Outcome next(Generator & generator, int32_t next_text, bool eos_allowed, int32_t * codes);
+    Outcome next(Generator &generator, int32_t next_text, bool eos_allowed, int32_t *codes);
 
     int frames() const { return static_cast<int>(history_.size()); }
-    const GeneratorTimes & times() const { return times_; }
+    const GeneratorTimes &times() const { return times_; }
 
     // For checks against the reference: the values behind the last frame, and another choice of
     // codes to feed back.
-    const FloatBuffer & hidden() const { return hidden_; }
-    const FloatBuffer & logits() const { return logits_; }
-    const FloatBuffer & prompt_embeds() const { return prompt_embeds_; }
+    const FloatBuffer &hidden() const { return hidden_; }
+    const FloatBuffer &logits() const { return logits_; }
+    const FloatBuffer &prompt_embeds() const { return prompt_embeds_; }
     void keep_prompt_embeds() { keep_prompt_ = true; }
-    void keep_cp_logits(float * out) { cp_logits_ = out; }  // [n_steps][codebook_size]
-    void force(const int32_t * codes) { forced_ = codes; }
+    void keep_cp_logits(float *out) { cp_logits_ = out; }  // [n_steps][codebook_size]
+    void force(const int32_t *codes) { forced_ = codes; }
 
   private:
-    bool prefill(Generator & generator);
-    bool feed(Generator & generator, int32_t next_text);
+    bool prefill(Generator &generator);
+    bool feed(Generator &generator, int32_t next_text);
 
-    const Model & model_;
-    const Request & request_;
+    const Model &model_;
+    const Request &request_;
     TalkerState state_;
     Sampler talker_sampler_, cp_sampler_;
     Random random_;
@@ -78,8 +80,8 @@ class Generation {
     FloatBuffer hidden_, logits_, embed_, prompt_embeds_;
     GeneratorTimes times_;
     bool started_ = false, keep_prompt_ = false;
-    float * cp_logits_ = nullptr;
-    const int32_t * forced_ = nullptr;
+    float *cp_logits_ = nullptr;
+    const int32_t *forced_ = nullptr;
 };
 
 }  // namespace kz

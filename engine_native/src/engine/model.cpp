@@ -4,7 +4,8 @@
 
 namespace kz {
 
-std::unique_ptr<const Model> load_model(const std::string & talker_path, const std::string & codec_path, bool f32) {
+std::unique_ptr<const Model> load_model(const std::string &talker_path,
+                                        const std::string &codec_path, bool f32) {
     capture_ggml_log();
     const GgufFile talker(talker_path);
     const GgufFile codec(codec_path);
@@ -16,9 +17,9 @@ std::unique_ptr<const Model> load_model(const std::string & talker_path, const s
     model->codec_type = ggml_type_name(codec.require("a.gen.wav.dac.entry.weight")->type);
     if (model->cp.config.n_steps + 1 != model->codec.config.n_codebooks ||
         model->cp.config.codebook_size != model->codec.config.codebook_size) {
-        fail(KZ_ERR_FORMAT, "%s: the code predictor has %d codebooks of %d, the decoder %d of %d", codec_path.c_str(),
-             model->cp.config.n_steps + 1, model->cp.config.codebook_size, model->codec.config.n_codebooks,
-             model->codec.config.codebook_size);
+        fail(KZ_ERR_FORMAT, "%s: the code predictor has %d codebooks of %d, the decoder %d of %d",
+             codec_path.c_str(), model->cp.config.n_steps + 1, model->cp.config.codebook_size,
+             model->codec.config.n_codebooks, model->codec.config.codebook_size);
     }
     return model;
 }

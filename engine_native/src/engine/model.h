@@ -13,13 +13,14 @@ struct Model {
     TalkerWeights talker;
     CodePredictorWeights cp;
     CodecWeights codec;
-    const Kernels * kernels;
+    const Kernels *kernels;
     std::string codec_type;  // of the codec's convolutions in the file
 
     int n_codebooks() const { return codec.config.n_codebooks; }
 };
 
 // Throws Error naming the file and the key or tensor that is wrong.
-std::unique_ptr<const Model> load_model(const std::string & talker_path, const std::string & codec_path, bool f32);
+std::unique_ptr<const Model> load_model(const std::string &talker_path,
+                                        const std::string &codec_path, bool f32);
 
 }  // namespace kz

@@ -16,17 +16,18 @@ namespace kz {
 
 class CodePredictor {
   public:
-    CodePredictor(const CodePredictorWeights & weights, const Kernels & kernels, Backend & backend);
+    CodePredictor(const CodePredictorWeights &weights, const Kernels &kernels, Backend &backend);
 
     // Chooses the code of pass g from logits [codebook_size].
-    using Choose = std::function<int(int g, const float * logits)>;
+    using Choose = std::function<int(int g, const float *logits)>;
 
     // hidden [talker hidden], code0_embed [talker hidden] -> codes [n_steps].
     // False when the backend's abort flag stopped it.
-    bool run(const float * hidden, const float * code0_embed, const Choose & choose, int32_t * codes, bool recompute);
+    bool run(const float *hidden, const float *code0_embed, const Choose &choose, int32_t *codes,
+             bool recompute);
 
     // out [talker hidden] += embedding of codes [n_steps], all of them
-    void add_embeddings(const int32_t * codes, float * out);
+    void add_embeddings(const int32_t *codes, float *out);
 
   private:
     struct Pass {
@@ -35,14 +36,14 @@ class CodePredictor {
         ggml_tensor *input, *logits;
     };
     std::unique_ptr<Pass> build(int positions, int head);
-    bool compute(Pass & pass, const float * inputs, size_t n_floats);
+    bool compute(Pass &pass, const float *inputs, size_t n_floats);
 
-    const CodePredictorWeights & w_;
-    Backend & backend_;
+    const CodePredictorWeights &w_;
+    Backend &backend_;
     Transformer transformer_;
-    KvCache kv_;                                  // of the frame in hand
-    std::vector<std::unique_ptr<Pass>> cached_;   // [g]: 2 positions for g = 0, else 1
-    std::vector<std::unique_ptr<Pass>> oracle_;   // [g]: g + 2 positions, built on first use
+    KvCache kv_;                                 // of the frame in hand
+    std::vector<std::unique_ptr<Pass>> cached_;  // [g]: 2 positions for g = 0, else 1
+    std::vector<std::unique_ptr<Pass>> oracle_;  // [g]: g + 2 positions, built on first use
     FloatBuffer inputs_, logits_, scratch_;
 };
 

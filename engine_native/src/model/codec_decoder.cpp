@@ -7,22 +7,24 @@
 
 namespace kz {
 
-CodecState::CodecState(const CodecWeights & w) {
-    const CodecConfig & c = w.config;
-    const auto zeros = [](int rows, int width) { return FloatBuffer(static_cast<size_t>(rows) * width, 0.0f); };
+CodecState::CodecState(const CodecWeights &w) {
+    const CodecConfig &c = w.config;
+    const auto zeros = [](int rows, int width) {
+        return FloatBuffer(static_cast<size_t>(rows) * width, 0.0f);
+    };
     for (int i = 0; i < c.layers; i++) {
         k.push_back(zeros(c.window - 1, c.block.kv_width()));
         v.push_back(zeros(c.window - 1, c.block.kv_width()));
     }
     pre_conv = zeros(w.pre_conv.context(), c.quant_out);
-    for (const auto & s : w.upsample) {
+    for (const auto &s : w.upsample) {
         dwconv.push_back(zeros(s.dwconv.context(), c.latent));
         up_tail.push_back(zeros(s.conv.overlap(), c.latent));
     }
     entry = zeros(w.entry.context(), c.latent);
-    for (const auto & b : w.blocks) {
+    for (const auto &b : w.blocks) {
         tail.push_back(zeros(b.conv.overlap(), b.conv.out));
-        for (const auto & r : b.res) res.push_back(zeros(r.conv1.context(), r.conv1.in));
+        for (const auto &r : b.res) res.push_back(zeros(r.conv1.context(), r.conv1.in));
     }
     post_conv = zeros(w.post_conv.context(), c.channels.back());
 }
@@ -30,19 +32,22 @@ CodecState::CodecState(const CodecWeights & w) {
 void CodecState::reset() {
     position = 0;
     cached = 0;
-    auto clear = [](FloatBuffer & b) { std::fill(b.begin(), b.end(), 0.0f); };
+    auto clear = [](FloatBuffer &b) { std::fill(b.begin(), b.end(), 0.0f); };
     clear(pre_conv);
     clear(entry);
     clear(post_conv);
-    for (auto * list : {&dwconv, &up_tail, &tail, &res}) {
-        for (auto & b : *list) clear(b);
+    for (auto *list : {&dwconv, &up_tail, &tail, &res}) {
+        for (auto &b : *list) clear(b);
     }
 }
 
-CodecDecoder::CodecDecoder(const CodecWeights & weights)
-    : w_(weights), k_(*weights.kernels), rope_(weights.config.block.head_dim, weights.config.block.rope_theta) {}
+CodecDecoder::CodecDecoder(const CodecWeights &weights)
+    : w_(weights),
+      k_(*weights.kernels),
+      rope_(weights.config.block.head_dim, weights.config.block.rope_theta) {}
 
-void CodecDecoder::decode(CodecState & state, const int32_t * codes, int n_frames, float * pcm, CodecStageTimes * times) {
+void CodecDecoder::decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+                          CodecStageTimes *times) {
     CodecStageTimes unused;
     while (n_frames > 0) {
         const int n = std::min(n_frames, kMaxFrames);
@@ -53,19 +58,23 @@ void CodecDecoder::decode(CodecState & state, const int32_t * codes, int n_frame
     }
 }
 
-void CodecDecoder::decode_some(CodecState & state, const int32_t * codes, int n, float * pcm, CodecStageTimes & times) {
-    const CodecConfig & c = w_.config;
+void CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, float *pcm,
+                               CodecStageTimes &times) {
+    const CodecConfig &c = w_.config;
     int t = n;
     {
         const ScopedTimer timer(times.quant);
-        padded_.resize(std::max(padded_.size(), static_cast<size_t>(w_.pre_conv.context() + t) * c.quant_out));
-        float * quantized = padded_.data() + static_cast<size_t>(w_.pre_conv.context()) * c.quant_out;
+        padded_.resize(
+            std::max(padded_.size(), static_cast<size_t>(w_.pre_conv.context() + t) * c.quant_out));
+        float *quantized =
+            padded_.data() + static_cast<size_t>(w_.pre_conv.context()) * c.quant_out;
         quantizer(codes, t, quantized);
         probe("quant", quantized, t, c.quant_out);
     }
     {
         const ScopedTimer timer(times.preconv);
-        w_.pre_conv.run(k_, padded_.data(), state.pre_conv.data(), at_least(x_, static_cast<size_t>(t) * c.latent), t);
+        w_.pre_conv.run(k_, padded_.data(), state.pre_conv.data(),
+                        at_least(x_, static_cast<size_t>(t) * c.latent), t);
         probe("preconv", x_.data(), t, c.latent);
     }
     {
@@ -83,34 +92,37 @@ void CodecDecoder::decode_some(CodecState & state, const int32_t * codes, int n,
     }
     const ScopedTimer timer(times.bigvgan);
     const int context = w_.entry.context();
-    float * padded = at_least(padded_, static_cast<size_t>(context + t) * c.latent);
+    float *padded = at_least(padded_, static_cast<size_t>(context + t) * c.latent);
     std::copy_n(x_.data(), t * c.latent, padded + static_cast<size_t>(context) * c.latent);
-    w_.entry.run(k_, padded, state.entry.data(), at_least(x_, static_cast<size_t>(t) * c.channels[0]), t);
+    w_.entry.run(k_, padded, state.entry.data(),
+                 at_least(x_, static_cast<size_t>(t) * c.channels[0]), t);
     probe("dac.entry", x_.data(), t, c.channels[0]);
     for (size_t i = 0; i < w_.blocks.size(); i++) {
         dac_block(state, i, t);
         t *= c.rates[i];
-        static constexpr const char * kNames[] = {"dac.0", "dac.1", "dac.2", "dac.3"};
+        static constexpr const char *kNames[] = {"dac.0", "dac.1", "dac.2", "dac.3"};
         if (i < 4) probe(kNames[i], x_.data(), t, c.channels[i + 1]);
     }
     const int width = c.channels.back(), left = w_.post_conv.context();
     padded = at_least(padded_, static_cast<size_t>(left + t) * width);
-    k_.snake(padded + static_cast<size_t>(left) * width, x_.data(), w_.post_snake.alpha.data(), w_.post_snake.beta.data(), t, width);
+    k_.snake(padded + static_cast<size_t>(left) * width, x_.data(), w_.post_snake.alpha.data(),
+             w_.post_snake.beta.data(), t, width);
     w_.post_conv.run(k_, padded, state.post_conv.data(), pcm, t);
     for (int i = 0; i < t; i++) pcm[i] = std::clamp(pcm[i], -1.0f, 1.0f);
     probe("pcm", pcm, t, 1);
 }
 
 // Rows of codebook 0 and the sum of the others side by side, then one product.
-void CodecDecoder::quantizer(const int32_t * codes, int t, float * out) {
-    const CodecConfig & c = w_.config;
-    float * rows = at_least(h_, static_cast<size_t>(t) * 2 * c.codebook_dim);
+void CodecDecoder::quantizer(const int32_t *codes, int t, float *out) {
+    const CodecConfig &c = w_.config;
+    float *rows = at_least(h_, static_cast<size_t>(t) * 2 * c.codebook_dim);
     std::fill(rows, rows + static_cast<size_t>(t) * 2 * c.codebook_dim, 0.0f);
     for (int i = 0; i < t; i++) {
         for (int q = 0; q < c.n_codebooks; q++) {
             const int32_t code = codes[static_cast<size_t>(i) * c.n_codebooks + q];
-            const float * entry = w_.codebooks[static_cast<size_t>(q)].data() + static_cast<size_t>(code) * c.codebook_dim;
-            float * row = rows + (static_cast<size_t>(i) * 2 + (q > 0 ? 1 : 0)) * c.codebook_dim;
+            const float *entry = w_.codebooks[static_cast<size_t>(q)].data() +
+                                 static_cast<size_t>(code) * c.codebook_dim;
+            float *row = rows + (static_cast<size_t>(i) * 2 + (q > 0 ? 1 : 0)) * c.codebook_dim;
             for (int d = 0; d < c.codebook_dim; d++) row[d] += entry[d];
         }
     }
@@ -118,81 +130,91 @@ void CodecDecoder::quantizer(const int32_t * codes, int t, float * out) {
 }
 
 // x_ [t][latent] -> x_ [t][latent]
-void CodecDecoder::pre_transformer(CodecState & state, int t) {
-    const BlockConfig & b = w_.config.block;
+void CodecDecoder::pre_transformer(CodecState &state, int t) {
+    const BlockConfig &b = w_.config.block;
     const auto rows = static_cast<size_t>(t);
     const auto hidden = static_cast<size_t>(b.hidden);
-    float * h = at_least(h_, rows * hidden);
+    float *h = at_least(h_, rows * hidden);
     w_.in_proj.run(k_, x_.data(), h, t);
 
     const auto half = static_cast<size_t>(rope_.half());
     at_least(cos_, rows * half);
     at_least(sin_, rows * half);
-    for (size_t i = 0; i < rows; i++) rope_.angles(state.position + static_cast<int>(i), &cos_[i * half], &sin_[i * half]);
+    for (size_t i = 0; i < rows; i++)
+        rope_.angles(state.position + static_cast<int>(i), &cos_[i * half], &sin_[i * half]);
 
     for (size_t l = 0; l < w_.layers.size(); l++) {
-        const PreTransformerLayer & layer = w_.layers[l];
-        float * y = at_least(y_, rows * std::max(hidden, static_cast<size_t>(b.q_width())));
-        float * z = at_least(z_, rows * static_cast<size_t>(std::max(layer.qkv.out, layer.gate_up.out)));
-        for (size_t i = 0; i < rows; i++) k_.rms_norm(y + i * hidden, h + i * hidden, layer.attn_norm.data(), b.eps, b.hidden);
+        const PreTransformerLayer &layer = w_.layers[l];
+        float *y = at_least(y_, rows * std::max(hidden, static_cast<size_t>(b.q_width())));
+        float *z =
+            at_least(z_, rows * static_cast<size_t>(std::max(layer.qkv.out, layer.gate_up.out)));
+        for (size_t i = 0; i < rows; i++)
+            k_.rms_norm(y + i * hidden, h + i * hidden, layer.attn_norm.data(), b.eps, b.hidden);
         layer.qkv.run(k_, y, z, t);
         attention(state, static_cast<int>(l), t);  // z_ -> y_
         layer.out.run(k_, y, z, t);
         for (size_t i = 0; i < rows * hidden; i++) h[i] += z[i] * layer.attn_scale[i % hidden];
 
-        for (size_t i = 0; i < rows; i++) k_.rms_norm(y + i * hidden, h + i * hidden, layer.ffn_norm.data(), b.eps, b.hidden);
+        for (size_t i = 0; i < rows; i++)
+            k_.rms_norm(y + i * hidden, h + i * hidden, layer.ffn_norm.data(), b.eps, b.hidden);
         layer.gate_up.run(k_, y, z, t);
         const auto ffn = static_cast<size_t>(b.ffn);
-        for (size_t i = 0; i < rows; i++) k_.silu_mul(z + 2 * i * ffn, z + 2 * i * ffn + ffn, b.ffn);
-        k_.gemm({z, static_cast<ptrdiff_t>(2 * ffn), 0, 1, b.ffn, layer.down.w.data(), nullptr, y, b.hidden, t, b.hidden, false});
+        for (size_t i = 0; i < rows; i++)
+            k_.silu_mul(z + 2 * i * ffn, z + 2 * i * ffn + ffn, b.ffn);
+        k_.gemm({z, static_cast<ptrdiff_t>(2 * ffn), 0, 1, b.ffn, layer.down.w.data(), nullptr, y,
+                 b.hidden, t, b.hidden, false});
         for (size_t i = 0; i < rows * hidden; i++) h[i] += y[i] * layer.ffn_scale[i % hidden];
     }
     const int kept = std::min(w_.config.window - 1, state.cached + t);
     state.position += t;
     state.cached = kept;
-    float * y = at_least(y_, rows * hidden);
-    for (size_t i = 0; i < rows; i++) k_.rms_norm(y + i * hidden, h + i * hidden, w_.output_norm.data(), b.eps, b.hidden);
+    float *y = at_least(y_, rows * hidden);
+    for (size_t i = 0; i < rows; i++)
+        k_.rms_norm(y + i * hidden, h + i * hidden, w_.output_norm.data(), b.eps, b.hidden);
     w_.out_proj.run(k_, y, x_.data(), t);
 }
 
 // z_ [t][q | k | v] -> y_ [t][q_width], with the last window - 1 keys and values from the state.
-void CodecDecoder::attention(CodecState & state, int layer, int t) {
-    const BlockConfig & b = w_.config.block;
+void CodecDecoder::attention(CodecState &state, int layer, int t) {
+    const BlockConfig &b = w_.config.block;
     const int kv = b.kv_width(), step = b.q_width() + 2 * kv, half = rope_.half();
     const int cached = state.cached, keep = w_.config.window - 1;
-    FloatBuffer & k_state = state.k[static_cast<size_t>(layer)];
-    FloatBuffer & v_state = state.v[static_cast<size_t>(layer)];
+    FloatBuffer &k_state = state.k[static_cast<size_t>(layer)];
+    FloatBuffer &v_state = state.v[static_cast<size_t>(layer)];
 
-    float * keys = at_least(keys_, static_cast<size_t>(cached + t) * kv);
-    float * values = at_least(values_, static_cast<size_t>(cached + t) * kv);
+    float *keys = at_least(keys_, static_cast<size_t>(cached + t) * kv);
+    float *values = at_least(values_, static_cast<size_t>(cached + t) * kv);
     std::copy_n(k_state.data(), cached * kv, keys);
     std::copy_n(v_state.data(), cached * kv, values);
     for (int i = 0; i < t; i++) {
-        float * row = z_.data() + static_cast<size_t>(i) * step;
+        float *row = z_.data() + static_cast<size_t>(i) * step;
         for (int head = 0; head < b.heads + b.kv_heads; head++) {
-            Rope::rotate(row + head * b.head_dim, &cos_[static_cast<size_t>(i) * half], &sin_[static_cast<size_t>(i) * half], half);
+            Rope::rotate(row + head * b.head_dim, &cos_[static_cast<size_t>(i) * half],
+                         &sin_[static_cast<size_t>(i) * half], half);
         }
         std::copy_n(row + b.q_width(), kv, keys + static_cast<size_t>(cached + i) * kv);
         std::copy_n(row + b.q_width() + kv, kv, values + static_cast<size_t>(cached + i) * kv);
     }
 
-    float * scores = at_least(scores_, static_cast<size_t>(w_.config.window));
+    float *scores = at_least(scores_, static_cast<size_t>(w_.config.window));
     const float scale = 1.0f / std::sqrt(static_cast<float>(b.head_dim));
     for (int i = 0; i < t; i++) {
         const int last = cached + i, first = std::max(0, last - keep);
         for (int head = 0; head < b.heads; head++) {
-            const float * q = z_.data() + static_cast<size_t>(i) * step + head * b.head_dim;
+            const float *q = z_.data() + static_cast<size_t>(i) * step + head * b.head_dim;
             const int offset = head / (b.heads / b.kv_heads) * b.head_dim;
             float max = -INFINITY;
             for (int p = first; p <= last; p++) {
-                scores[p - first] = scale * k_.dot(q, keys + static_cast<size_t>(p) * kv + offset, b.head_dim);
+                scores[p - first] =
+                    scale * k_.dot(q, keys + static_cast<size_t>(p) * kv + offset, b.head_dim);
                 max = std::max(max, scores[p - first]);
             }
             const float norm = 1.0f / k_.exp_sum(scores, max, last - first + 1);
-            float * out = y_.data() + static_cast<size_t>(i) * b.q_width() + head * b.head_dim;
+            float *out = y_.data() + static_cast<size_t>(i) * b.q_width() + head * b.head_dim;
             std::fill(out, out + b.head_dim, 0.0f);
             for (int p = first; p <= last; p++) {
-                k_.axpy(out, values + static_cast<size_t>(p) * kv + offset, scores[p - first] * norm, b.head_dim);
+                k_.axpy(out, values + static_cast<size_t>(p) * kv + offset,
+                        scores[p - first] * norm, b.head_dim);
             }
         }
     }
@@ -202,52 +224,59 @@ void CodecDecoder::attention(CodecState & state, int layer, int t) {
 }
 
 // x_ [t][latent] -> x_ [t * stride][latent]
-void CodecDecoder::upsample_stage(CodecState & state, size_t index, int t) {
-    const UpsampleStage & s = w_.upsample[index];
+void CodecDecoder::upsample_stage(CodecState &state, size_t index, int t) {
+    const UpsampleStage &s = w_.upsample[index];
     const auto width = static_cast<size_t>(w_.config.latent);
     const int out_t = t * s.conv.stride, context = s.dwconv.context();
-    float * z = at_least(z_, static_cast<size_t>(std::max(t * s.conv.kernel * s.conv.out, out_t * s.pw1.out)));
-    float * padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
-    float * x = padded + static_cast<size_t>(context) * width;
+    float *z = at_least(
+        z_, static_cast<size_t>(std::max(t * s.conv.kernel * s.conv.out, out_t * s.pw1.out)));
+    float *padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
+    float *x = padded + static_cast<size_t>(context) * width;
     s.conv.run(k_, x_.data(), state.up_tail[index].data(), x, t, z);
 
-    FloatBuffer & left = state.dwconv[index];
+    FloatBuffer &left = state.dwconv[index];
     std::copy_n(left.data(), left.size(), padded);
-    float * y = at_least(y_, static_cast<size_t>(out_t) * width);
+    float *y = at_least(y_, static_cast<size_t>(out_t) * width);
     s.dwconv.run(padded, y, out_t);
     keep_context(padded, left.data(), context, out_t, s.dwconv.channels);
 
     for (int i = 0; i < out_t; i++) {
-        float * row = y + static_cast<size_t>(i) * width;
+        float *row = y + static_cast<size_t>(i) * width;
         double mean = 0, square = 0;
         for (size_t c = 0; c < width; c++) mean += row[c];
         mean /= static_cast<double>(width);
         for (size_t c = 0; c < width; c++) square += (row[c] - mean) * (row[c] - mean);
-        const auto scale = static_cast<float>(1.0 / std::sqrt(square / static_cast<double>(width) + 1e-6));
-        for (size_t c = 0; c < width; c++) row[c] = (row[c] - static_cast<float>(mean)) * scale * s.norm_w[c] + s.norm_b[c];
+        const auto scale =
+            static_cast<float>(1.0 / std::sqrt(square / static_cast<double>(width) + 1e-6));
+        for (size_t c = 0; c < width; c++)
+            row[c] = (row[c] - static_cast<float>(mean)) * scale * s.norm_w[c] + s.norm_b[c];
     }
     s.pw1.run(k_, y, z, out_t);
-    for (size_t i = 0; i < static_cast<size_t>(out_t) * s.pw1.out; i++) z[i] = 0.5f * z[i] * (1.0f + std::erf(z[i] * 0.70710678118654752f));
+    for (size_t i = 0; i < static_cast<size_t>(out_t) * s.pw1.out; i++)
+        z[i] = 0.5f * z[i] * (1.0f + std::erf(z[i] * 0.70710678118654752f));
     s.pw2.run(k_, z, y, out_t);
-    float * out = at_least(x_, static_cast<size_t>(out_t) * width);
-    for (size_t i = 0; i < static_cast<size_t>(out_t) * width; i++) out[i] = x[i] + s.gamma[i % width] * y[i];
+    float *out = at_least(x_, static_cast<size_t>(out_t) * width);
+    for (size_t i = 0; i < static_cast<size_t>(out_t) * width; i++)
+        out[i] = x[i] + s.gamma[i % width] * y[i];
 }
 
 // x_ [t][in] -> x_ [t * rate][out]
-void CodecDecoder::dac_block(CodecState & state, size_t index, int t) {
-    const DacBlock & b = w_.blocks[index];
+void CodecDecoder::dac_block(CodecState &state, size_t index, int t) {
+    const DacBlock &b = w_.blocks[index];
     const int out_t = t * b.conv.stride, width = b.conv.out;
-    float * y = at_least(y_, std::max(static_cast<size_t>(t) * b.conv.in, static_cast<size_t>(out_t) * width));
+    float *y = at_least(
+        y_, std::max(static_cast<size_t>(t) * b.conv.in, static_cast<size_t>(out_t) * width));
     k_.snake(y, x_.data(), b.snake.alpha.data(), b.snake.beta.data(), t, b.conv.in);
-    float * z = at_least(z_, static_cast<size_t>(t) * b.conv.kernel * width);
-    float * x = at_least(x_, static_cast<size_t>(out_t) * width);
+    float *z = at_least(z_, static_cast<size_t>(t) * b.conv.kernel * width);
+    float *x = at_least(x_, static_cast<size_t>(out_t) * width);
     b.conv.run(k_, y, state.tail[index].data(), x, t, z);
 
     for (size_t u = 0; u < 3; u++) {
-        const ResidualUnit & r = b.res[u];
+        const ResidualUnit &r = b.res[u];
         const int context = r.conv1.context();
-        float * padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
-        k_.snake(padded + static_cast<size_t>(context) * width, x, r.act1.alpha.data(), r.act1.beta.data(), out_t, width);
+        float *padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
+        k_.snake(padded + static_cast<size_t>(context) * width, x, r.act1.alpha.data(),
+                 r.act1.beta.data(), out_t, width);
         r.conv1.run(k_, padded, state.res[index * 3 + u].data(), y, out_t);
         k_.snake(y, y, r.act2.alpha.data(), r.act2.beta.data(), out_t, width);
         r.conv2.run(k_, y, x, out_t, true);

@@ -21,9 +21,9 @@
 namespace kz {
 
 struct PreTransformerLayer {
-    FloatBuffer attn_norm, ffn_norm;              // [hidden]
-    FloatBuffer attn_scale, ffn_scale;            // [hidden], LayerScale
-    Linear qkv;                                   // hidden -> q, k, v side by side
+    FloatBuffer attn_norm, ffn_norm;    // [hidden]
+    FloatBuffer attn_scale, ffn_scale;  // [hidden], LayerScale
+    Linear qkv;                         // hidden -> q, k, v side by side
     Linear out, gate_up, down;
 };
 
@@ -49,7 +49,7 @@ struct DacBlock {
 
 struct CodecWeights {
     CodecConfig config;
-    const Kernels * kernels = nullptr;
+    const Kernels *kernels = nullptr;
     std::vector<FloatBuffer> codebooks;  // [n_codebooks][codebook_size * codebook_dim]
     Linear quant_out;                    // [first ; rest] 2 * codebook_dim -> quant_out
     CausalConv pre_conv;
@@ -64,23 +64,23 @@ struct CodecWeights {
     int64_t bytes = 0;
 };
 
-CodecWeights load_codec_weights(const GgufFile & file, const Kernels & kernels);
+CodecWeights load_codec_weights(const GgufFile &file, const Kernels &kernels);
 
 // All memory of one stream's decoder.
 struct CodecState {
-    explicit CodecState(const CodecWeights & weights);
+    explicit CodecState(const CodecWeights &weights);
     void reset();
 
-    int position = 0;                    // frames decoded so far
-    int cached = 0;                      // positions held in k and v, at most window - 1
-    std::vector<FloatBuffer> k, v;       // [layer][window - 1][kv_width]
-    FloatBuffer pre_conv;                // [2][quant_out]
-    std::vector<FloatBuffer> dwconv;     // [stage][6][latent]
-    std::vector<FloatBuffer> up_tail;    // [stage][kernel - stride][latent]
-    FloatBuffer entry;                   // [6][latent]
-    std::vector<FloatBuffer> tail;       // [block][rate][channels out]
-    std::vector<FloatBuffer> res;        // [block * 3 + unit][6 * dilation][channels]
-    FloatBuffer post_conv;               // [6][channels]
+    int position = 0;                  // frames decoded so far
+    int cached = 0;                    // positions held in k and v, at most window - 1
+    std::vector<FloatBuffer> k, v;     // [layer][window - 1][kv_width]
+    FloatBuffer pre_conv;              // [2][quant_out]
+    std::vector<FloatBuffer> dwconv;   // [stage][6][latent]
+    std::vector<FloatBuffer> up_tail;  // [stage][kernel - stride][latent]
+    FloatBuffer entry;                 // [6][latent]
+    std::vector<FloatBuffer> tail;     // [block][rate][channels out]
+    std::vector<FloatBuffer> res;      // [block * 3 + unit][6 * dilation][channels]
+    FloatBuffer post_conv;             // [6][channels]
 };
 
 struct CodecStageTimes {
@@ -90,10 +90,11 @@ struct CodecStageTimes {
 // Computes; owns scratch memory only.  One per thread.
 class CodecDecoder {
   public:
-    explicit CodecDecoder(const CodecWeights & weights);
+    explicit CodecDecoder(const CodecWeights &weights);
 
     // codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].  Codes must be in range.
-    void decode(CodecState & state, const int32_t * codes, int n_frames, float * pcm, CodecStageTimes * times);
+    void decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+                CodecStageTimes *times);
 
     // Called with every stage's output: name, values [t][c], t, c.
     using Probe = std::function<void(const char *, const float *, int, int)>;
@@ -103,18 +104,19 @@ class CodecDecoder {
     static constexpr int kMaxFrames = 8;
 
   private:
-    void decode_some(CodecState & state, const int32_t * codes, int n_frames, float * pcm, CodecStageTimes & times);
-    void quantizer(const int32_t * codes, int t, float * out);
-    void pre_transformer(CodecState & state, int t);
-    void attention(CodecState & state, int layer, int t);
-    void upsample_stage(CodecState & state, size_t stage, int t);
-    void dac_block(CodecState & state, size_t block, int t);
-    void probe(const char * name, const float * x, int t, int c) {
+    void decode_some(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+                     CodecStageTimes &times);
+    void quantizer(const int32_t *codes, int t, float *out);
+    void pre_transformer(CodecState &state, int t);
+    void attention(CodecState &state, int layer, int t);
+    void upsample_stage(CodecState &state, size_t stage, int t);
+    void dac_block(CodecState &state, size_t block, int t);
+    void probe(const char *name, const float *x, int t, int c) {
         if (probe_) probe_(name, x, t, c);
     }
 
-    const CodecWeights & w_;
-    const Kernels & k_;
+    const CodecWeights &w_;
+    const Kernels &k_;
     Rope rope_;
     Probe probe_;
     FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_;

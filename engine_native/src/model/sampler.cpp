@@ -24,25 +24,31 @@ uint32_t Random::next() {
     return state_;
 }
 
-void check_sampling(const kz_sampling & s, const char * part) {
+void check_sampling(const kz_sampling &s, const char *part) {
     if (!(s.temperature >= 0.0f) || !(s.temperature <= 100.0f)) {
-        fail(KZ_ERR_ARGUMENT, "%s temperature is %g, expected 0..100", part, static_cast<double>(s.temperature));
+        fail(KZ_ERR_ARGUMENT, "%s temperature is %g, expected 0..100", part,
+             static_cast<double>(s.temperature));
     }
-    if (s.top_k < 0) fail(KZ_ERR_ARGUMENT, "%s top_k is %d, expected 0 (off) or more", part, s.top_k);
+    if (s.top_k < 0)
+        fail(KZ_ERR_ARGUMENT, "%s top_k is %d, expected 0 (off) or more", part, s.top_k);
     if (!(s.top_p > 0.0f) || !(s.top_p <= 1.0f)) {
-        fail(KZ_ERR_ARGUMENT, "%s top_p is %g, expected more than 0 and at most 1", part, static_cast<double>(s.top_p));
+        fail(KZ_ERR_ARGUMENT, "%s top_p is %g, expected more than 0 and at most 1", part,
+             static_cast<double>(s.top_p));
     }
     if (!(s.repetition_penalty > 0.0f) || !(s.repetition_penalty <= 100.0f)) {
-        fail(KZ_ERR_ARGUMENT, "%s repetition_penalty is %g, expected more than 0 and at most 100", part,
-             static_cast<double>(s.repetition_penalty));
+        fail(KZ_ERR_ARGUMENT, "%s repetition_penalty is %g, expected more than 0 and at most 100",
+             part, static_cast<double>(s.repetition_penalty));
     }
-    if (s.rep_window < 0) fail(KZ_ERR_ARGUMENT, "%s rep_window is %d, expected 0 (all) or more", part, s.rep_window);
+    if (s.rep_window < 0)
+        fail(KZ_ERR_ARGUMENT, "%s rep_window is %d, expected 0 (all) or more", part, s.rep_window);
 }
 
-void Sampler::penalised(const float * logits, int n, const uint8_t * suppressed, const int32_t * history, int n_history) {
+void Sampler::penalised(const float *logits, int n, const uint8_t *suppressed,
+                        const int32_t *history, int n_history) {
     scores_.assign(logits, logits + n);
     for (int i = 0; i < n; i++) {
-        if (std::isnan(logits[i])) fail(KZ_ERR_COMPUTE, "the logits hold NaN (first at id %d of %d)", i, n);
+        if (std::isnan(logits[i]))
+            fail(KZ_ERR_COMPUTE, "the logits hold NaN (first at id %d of %d)", i, n);
     }
     if (s_.repetition_penalty != 1.0f) {
         const int first = s_.rep_window > 0 ? std::max(0, n_history - s_.rep_window) : 0;
@@ -51,7 +57,7 @@ void Sampler::penalised(const float * logits, int n, const uint8_t * suppressed,
             const int id = history[i];
             if (id < 0 || id >= n || seen_[static_cast<size_t>(id)]) continue;
             seen_[static_cast<size_t>(id)] = 1;
-            float & x = scores_[static_cast<size_t>(id)];
+            float &x = scores_[static_cast<size_t>(id)];
             x = x < 0 ? x * s_.repetition_penalty : x / s_.repetition_penalty;
         }
     }
@@ -62,34 +68,36 @@ void Sampler::penalised(const float * logits, int n, const uint8_t * suppressed,
     }
 }
 
-void Sampler::probabilities(const float * logits, int n, const uint8_t * suppressed, const int32_t * history,
-                            int n_history, float * probs) {
+void Sampler::probabilities(const float *logits, int n, const uint8_t *suppressed,
+                            const int32_t *history, int n_history, float *probs) {
     penalised(logits, n, suppressed, history, n_history);
     if (s_.temperature == 0.0f) {
         std::fill(probs, probs + n, 0.0f);
         probs[std::max_element(scores_.begin(), scores_.end()) - scores_.begin()] = 1.0f;
         return;
     }
-    for (float & x : scores_) x /= s_.temperature;
+    for (float &x : scores_) x /= s_.temperature;
     if (s_.top_k > 0 && s_.top_k < n) {
         // Everything equal to the k-th largest stays, as in the reference.
         sorted_ = scores_;
-        std::nth_element(sorted_.begin(), sorted_.begin() + (s_.top_k - 1), sorted_.end(), std::greater<float>());
+        std::nth_element(sorted_.begin(), sorted_.begin() + (s_.top_k - 1), sorted_.end(),
+                         std::greater<float>());
         const float least = sorted_[static_cast<size_t>(s_.top_k - 1)];
-        for (float & x : scores_) {
+        for (float &x : scores_) {
             if (x < least) x = -INFINITY;
         }
     }
     const float max = *std::max_element(scores_.begin(), scores_.end());
     const auto softmax = [&] {
         double sum = 0;
-        for (int i = 0; i < n; i++) sum += probs[i] = std::exp(scores_[static_cast<size_t>(i)] - max);
+        for (int i = 0; i < n; i++)
+            sum += probs[i] = std::exp(scores_[static_cast<size_t>(i)] - max);
         for (int i = 0; i < n; i++) probs[i] = static_cast<float>(probs[i] / sum);
     };
     softmax();
     if (s_.top_p < 1.0f) {
-        // Ascending, the higher id first among equals: whatever lies wholly below 1 - top_p goes, the
-        // largest always stays.
+        // Ascending, the higher id first among equals: whatever lies wholly below 1 - top_p goes,
+        // the largest always stays.
         order_.resize(static_cast<size_t>(n));
         std::iota(order_.begin(), order_.end(), 0);
         std::sort(order_.begin(), order_.end(), [&](int a, int b) {
@@ -106,8 +114,8 @@ void Sampler::probabilities(const float * logits, int n, const uint8_t * suppres
     }
 }
 
-int Sampler::draw(const float * logits, int n, const uint8_t * suppressed, const int32_t * history, int n_history,
-                  Random & random) {
+int Sampler::draw(const float *logits, int n, const uint8_t *suppressed, const int32_t *history,
+                  int n_history, Random &random) {
     if (s_.temperature == 0.0f) {
         penalised(logits, n, suppressed, history, n_history);
         return static_cast<int>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());

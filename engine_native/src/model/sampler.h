@@ -21,24 +21,26 @@ class Random {
     uint32_t state_;
 };
 
-void check_sampling(const kz_sampling & s, const char * part);
+void check_sampling(const kz_sampling &s, const char *part);
 
 class Sampler {
   public:
-    explicit Sampler(const kz_sampling & settings) : s_(settings) {}
+    explicit Sampler(const kz_sampling &settings) : s_(settings) {}
 
     // Applies everything but the draw.  suppressed may be nullptr; history: codes drawn so far.
     // probs [n] sums to 1, excluded ids are exactly 0.
-    void probabilities(const float * logits, int n, const uint8_t * suppressed, const int32_t * history, int n_history,
-                       float * probs);
+    void probabilities(const float *logits, int n, const uint8_t *suppressed,
+                       const int32_t *history, int n_history, float *probs);
 
-    // The code drawn; the largest logit when temperature is 0.  Throws KZ_ERR_COMPUTE on a NaN logit.
-    int draw(const float * logits, int n, const uint8_t * suppressed, const int32_t * history, int n_history,
-             Random & random);
+    // The code drawn; the largest logit when temperature is 0.  Throws KZ_ERR_COMPUTE on a NaN
+    // logit.
+    int draw(const float *logits, int n, const uint8_t *suppressed, const int32_t *history,
+             int n_history, Random &random);
 
   private:
     // scores_ = logits after penalty and suppression (-inf)
-    void penalised(const float * logits, int n, const uint8_t * suppressed, const int32_t * history, int n_history);
+    void penalised(const float *logits, int n, const uint8_t *suppressed, const int32_t *history,
+                   int n_history);
 
     kz_sampling s_;
     std::vector<float> scores_, sorted_, probs_;

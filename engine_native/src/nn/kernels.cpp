@@ -21,7 +21,8 @@ std::vector<const Kernels *> supported() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f")) list.push_back(&kernels_avx512);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) list.push_back(&kernels_avx2);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        list.push_back(&kernels_avx2);
 #endif
     list.push_back(&kernels_vec128);
     list.push_back(&kernels_scalar);
@@ -30,33 +31,22 @@ std::vector<const Kernels *> supported() {
 
 }  // namespace
 
-const Kernels & kernels(const char * name) {
+const Kernels &kernels(const char *name) {
     const auto list = supported();
     if (!name) return *list.front();
     std::string known;
-    for (const Kernels * k : list) {
+    for (const Kernels *k : list) {
         if (std::strcmp(k->name, name) == 0) return *k;
         known += (known.empty() ? "" : ", ") + std::string(k->name);
     }
-    fail(KZ_ERR_ARGUMENT, "kernel set '%s' does not run here; this processor has: %s", name, known.c_str());
+    fail(KZ_ERR_ARGUMENT, "kernel set '%s' does not run here; this processor has: %s", name,
+         known.c_str());
 }
 
 std::vector<std::string> kernel_names() {
     std::vector<std::string> names;
-    for (const Kernels * k : supported()) names.emplace_back(k->name);
+    for (const Kernels *k : supported()) names.emplace_back(k->name);
     return names;
-}
-
-FloatBuffer pack_panels(const Kernels & kernels, const float * w, int k, int n) {
-    const int nr = kernels.nr;
-    const int panels = (n + nr - 1) / nr;
-    FloatBuffer packed(static_cast<size_t>(panels) * k * nr, 0.0f);
-    for (int p = 0; p < panels; p++) {
-        const int columns = std::min(nr, n - p * nr);
-        float * out = packed.data() + static_cast<size_t>(p) * k * nr;
-        for (int i = 0; i < k; i++) std::memcpy(out + static_cast<size_t>(i) * nr, w + static_cast<size_t>(i) * n + p * nr, sizeof(float) * columns);
-    }
-    return packed;
 }
 
 }  // namespace kz

@@ -1,5 +1,5 @@
 #if !defined(__AVX2__) || !defined(__FMA__)
-#  error "kernels_avx2.cpp needs -mavx2 -mfma"
+#error "kernels_avx2.cpp needs -mavx2 -mfma"
 #endif
 #define KZ_ISA avx2
 #define KZ_VW 8

@@ -1,5 +1,5 @@
 #if !defined(__AVX512F__)
-#  error "kernels_avx512.cpp needs -mavx512f"
+#error "kernels_avx512.cpp needs -mavx512f"
 #endif
 #define KZ_ISA avx512
 #define KZ_VW 16

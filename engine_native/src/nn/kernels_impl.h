@@ -19,13 +19,17 @@ constexpr int kVW = KZ_VW;
 constexpr int kNV = 2;
 constexpr int kNR = kNV * kVW;
 
-inline vf load(const float * p) {
+inline vf load(const float *p) {
     vf v;
     std::memcpy(&v, p, sizeof(v));
     return v;
 }
-inline void store(float * p, vf v) { std::memcpy(p, &v, sizeof(v)); }
-inline vf splat(float x) { return x - vf{}; }
+inline void store(float *p, vf v) {
+    std::memcpy(p, &v, sizeof(v));
+}
+inline vf splat(float x) {
+    return x - vf{};
+}
 
 inline float sum(vf v) {
     float s = 0;
@@ -77,18 +81,19 @@ inline vf vexp(vf x) {
 }
 
 // Loads n < kVW values, zero beyond.
-inline vf load_part(const float * p, int n) {
+inline vf load_part(const float *p, int n) {
     float tmp[kVW] = {};
     std::memcpy(tmp, p, sizeof(float) * n);
     return load(tmp);
 }
 
-template <int MR, int NP> void tile(const GemmArgs & g, int m0, int panel0) {
+template <int MR, int NP>
+void tile(const GemmArgs &g, int m0, int panel0) {
     const ptrdiff_t panel_size = static_cast<ptrdiff_t>(g.taps) * g.width * kNR;
     vf acc[MR][NP][kNV] = {};
-    const float * w = g.w + panel0 * panel_size;
+    const float *w = g.w + panel0 * panel_size;
     for (int tap = 0; tap < g.taps; tap++) {
-        const float * a = g.a + m0 * g.a_row + tap * g.a_tap;
+        const float *a = g.a + m0 * g.a_row + tap * g.a_tap;
         for (int i = 0; i < g.width; i++, w += kNR) {
             vf wv[NP][kNV];
 #pragma GCC unroll 4
@@ -111,7 +116,7 @@ template <int MR, int NP> void tile(const GemmArgs & g, int m0, int panel0) {
         const int n0 = (panel0 + p) * kNR;
         const int n = g.n - n0 < kNR ? g.n - n0 : kNR;
         for (int r = 0; r < MR; r++) {
-            float * c = g.c + (m0 + r) * g.c_row + n0;
+            float *c = g.c + (m0 + r) * g.c_row + n0;
             float out[kNR];
             for (int v = 0; v < kNV; v++) store(out + v * kVW, acc[r][p][v]);
             for (int j = 0; j < n; j++) {
@@ -124,14 +129,16 @@ template <int MR, int NP> void tile(const GemmArgs & g, int m0, int panel0) {
 
 // Few rows leave too few independent sums to hide the latency of a multiply-add: take several
 // panels at once instead.
-template <int MR> void rows(const GemmArgs & g, int m0, int panel0, int panel1) {
+template <int MR>
+void rows(const GemmArgs &g, int m0, int panel0, int panel1) {
     constexpr int kPanels = MR == 1 ? 4 : MR <= 3 ? 2 : 1;
     int p = panel0;
     for (; p + kPanels <= panel1; p += kPanels) tile<MR, kPanels>(g, m0, p);
     for (; p < panel1; p++) tile<MR, 1>(g, m0, p);
 }
 
-template <int MR> void last_rows(const GemmArgs & g, int m0, int left, int panel0, int panel1) {
+template <int MR>
+void last_rows(const GemmArgs &g, int m0, int left, int panel0, int panel1) {
     if constexpr (MR > 0) {
         if (left == MR) {
             rows<MR>(g, m0, panel0, panel1);
@@ -141,7 +148,7 @@ template <int MR> void last_rows(const GemmArgs & g, int m0, int left, int panel
     }
 }
 
-void gemm(const GemmArgs & g) {
+void gemm(const GemmArgs &g) {
     // A block of rows stays in the second-level cache while all panels pass over it.
     constexpr ptrdiff_t kBlockFloats = 32768;
     const int panels = (g.n + kNR - 1) / kNR;
@@ -158,7 +165,7 @@ void gemm(const GemmArgs & g) {
     }
 }
 
-float dot(const float * x, const float * y, int n) {
+float dot(const float *x, const float *y, int n) {
     vf a0{}, a1{}, a2{}, a3{};
     int i = 0;
     for (; i + 4 * kVW <= n; i += 4 * kVW) {
@@ -173,13 +180,13 @@ float dot(const float * x, const float * y, int n) {
     return s;
 }
 
-void axpy(float * y, const float * x, float scale, int n) {
+void axpy(float *y, const float *x, float scale, int n) {
     int i = 0;
     for (; i + kVW <= n; i += kVW) store(y + i, load(y + i) + load(x + i) * scale);
     for (; i < n; i++) y[i] += scale * x[i];
 }
 
-void snake(float * y, const float * x, const float * alpha, const float * beta, int t, int c) {
+void snake(float *y, const float *x, const float *alpha, const float *beta, int t, int c) {
     for (int j = 0; j < t; j++, x += c, y += c) {
         int i = 0;
         for (; i + kVW <= c; i += kVW) {
@@ -188,13 +195,14 @@ void snake(float * y, const float * x, const float * alpha, const float * beta, 
         }
         if (i < c) {
             const vf v = load_part(x + i, c - i);
-            const vf out = v + load_part(beta + i, c - i) * sin_squared(load_part(alpha + i, c - i) * v);
+            const vf out =
+                v + load_part(beta + i, c - i) * sin_squared(load_part(alpha + i, c - i) * v);
             std::memcpy(y + i, &out, sizeof(float) * (c - i));
         }
     }
 }
 
-float exp_sum(float * x, float max, int n) {
+float exp_sum(float *x, float max, int n) {
     vf total{};
     int i = 0;
     for (; i + kVW <= n; i += kVW) {
@@ -213,7 +221,7 @@ float exp_sum(float * x, float max, int n) {
     return s;
 }
 
-void silu_mul(float * gate, const float * up, int n) {
+void silu_mul(float *gate, const float *up, int n) {
     int i = 0;
     for (; i + kVW <= n; i += kVW) {
         const vf g = load(gate + i);
@@ -226,7 +234,7 @@ void silu_mul(float * gate, const float * up, int n) {
     }
 }
 
-void rms_norm(float * y, const float * x, const float * w, float eps, int n) {
+void rms_norm(float *y, const float *x, const float *w, float eps, int n) {
     const float scale = 1.0f / __builtin_sqrtf(dot(x, x, n) / static_cast<float>(n) + eps);
     int i = 0;
     for (; i + kVW <= n; i += kVW) store(y + i, load(x + i) * scale * load(w + i));
@@ -241,6 +249,7 @@ void rms_norm(float * y, const float * x, const float * w, float eps, int n) {
 #define KZ_STRING(x) KZ_STRING_(x)
 
 extern const Kernels KZ_CONCAT(kernels_, KZ_ISA);
-const Kernels KZ_CONCAT(kernels_, KZ_ISA) = {KZ_STRING(KZ_ISA), kNR, gemm, dot, axpy, snake, exp_sum, silu_mul, rms_norm};
+const Kernels KZ_CONCAT(kernels_, KZ_ISA) = {KZ_STRING(KZ_ISA), kNR,      gemm,    dot, axpy, snake,
+                                             exp_sum,           silu_mul, rms_norm};
 
 }  // namespace kz

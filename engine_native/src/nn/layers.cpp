@@ -6,31 +6,36 @@
 
 namespace kz {
 
-void Linear::run(const Kernels & k, const float * x, float * y, int t, bool accumulate) const {
-    k.gemm({x, in, 0, 1, in, w.data(), bias.empty() ? nullptr : bias.data(), y, out, t, out, accumulate});
+void Linear::run(const Kernels &k, const float *x, float *y, int t, bool accumulate) const {
+    k.gemm({x, in, 0, 1, in, w.data(), bias.empty() ? nullptr : bias.data(), y, out, t, out,
+            accumulate});
 }
 
-void keep_context(const float * padded, float * left, int rows, int t, int width) {
+void keep_context(const float *padded, float *left, int rows, int t, int width) {
     std::copy_n(padded + static_cast<size_t>(t) * width, static_cast<size_t>(rows) * width, left);
 }
 
-void CausalConv::run(const Kernels & k, float * padded, float * left, float * y, int t) const {
+void CausalConv::run(const Kernels &k, float *padded, float *left, float *y, int t) const {
     std::copy_n(left, static_cast<size_t>(context()) * in, padded);
     if (out == 1 && dilation == 1) {
         // One output channel would leave a packed panel almost empty; its taps are contiguous.
-        for (int i = 0; i < t; i++) y[i] = bias[0] + k.dot(padded + static_cast<size_t>(i) * in, w.data(), taps * in);
+        for (int i = 0; i < t; i++)
+            y[i] = bias[0] + k.dot(padded + static_cast<size_t>(i) * in, w.data(), taps * in);
     } else {
-        k.gemm({padded, in, static_cast<ptrdiff_t>(dilation) * in, taps, in, w.data(), bias.data(), y, out, t, out, false});
+        k.gemm({padded, in, static_cast<ptrdiff_t>(dilation) * in, taps, in, w.data(), bias.data(),
+                y, out, t, out, false});
     }
     keep_context(padded, left, context(), t, in);
 }
 
-void TransposedConv::run(const Kernels & k, const float * x, float * tail, float * y, int t, float * z) const {
-    k.gemm({x, in, 0, 1, in, w.data(), nullptr, z, static_cast<ptrdiff_t>(kernel) * out, t, kernel * out, false});
+void TransposedConv::run(const Kernels &k, const float *x, float *tail, float *y, int t,
+                         float *z) const {
+    k.gemm({x, in, 0, 1, in, w.data(), nullptr, z, static_cast<ptrdiff_t>(kernel) * out, t,
+            kernel * out, false});
     const int keep = overlap();
     for (int i = 0; i < t; i++) {
-        const float * zi = z + static_cast<size_t>(i) * kernel * out;
-        float * yi = y + static_cast<size_t>(i) * stride * out;
+        const float *zi = z + static_cast<size_t>(i) * kernel * out;
+        float *yi = y + static_cast<size_t>(i) * stride * out;
         for (int j = 0; j < stride; j++) {
             for (int c = 0; c < out; c++) {
                 const float carried = j < keep ? tail[j * out + c] : 0.0f;
@@ -41,98 +46,91 @@ void TransposedConv::run(const Kernels & k, const float * x, float * tail, float
     }
 }
 
-void DepthwiseConv::run(const float * padded_x, float * y, int t) const {
+void DepthwiseConv::run(const float *padded_x, float *y, int t) const {
     for (int i = 0; i < t; i++, y += channels) {
         std::copy_n(bias.data(), channels, y);
         for (int tap = 0; tap < taps; tap++) {
-            const float * x = padded_x + static_cast<size_t>(i + tap) * channels;
-            const float * f = w.data() + static_cast<size_t>(tap) * channels;
+            const float *x = padded_x + static_cast<size_t>(i + tap) * channels;
+            const float *f = w.data() + static_cast<size_t>(tap) * channels;
             for (int c = 0; c < channels; c++) y[c] += x[c] * f[c];
         }
     }
 }
 
-FloatBuffer read_vector(const GgufFile & f, const std::string & name, int n) {
+FloatBuffer read_vector(const GgufFile &f, const std::string &name, int n) {
     return f.read_f32(f.require(name, {n}));
 }
 
-Linear read_linear(const GgufFile & f, const Kernels & k, const std::string & weight, const std::string & bias, int in,
-                   int out) {
+Linear read_linear(const GgufFile &f, const Kernels &k, const std::string &weight,
+                   const std::string &bias, int in, int out) {
     Linear l;
     l.in = in;
     l.out = out;
     const FloatBuffer w = f.read_f32(f.require(weight, {in, out}));  // [out][in]
-    FloatBuffer wt(w.size());                                        // [in][out]
-    for (int o = 0; o < out; o++) {
-        for (int i = 0; i < in; i++) wt[static_cast<size_t>(i) * out + o] = w[static_cast<size_t>(o) * in + i];
-    }
-    l.w = pack_panels(k, wt.data(), in, out);
+    l.w = pack_panels(k, in, out, [&](int i, int o) { return w[static_cast<size_t>(o) * in + i]; });
     if (!bias.empty()) l.bias = read_vector(f, bias, out);
     return l;
 }
 
-CausalConv read_causal_conv(const GgufFile & f, const Kernels & k, const std::string & name, int in, int out,
-                            int dilation) {
+CausalConv read_causal_conv(const GgufFile &f, const Kernels &k, const std::string &name, int in,
+                            int out, int dilation) {
     CausalConv c;
     c.in = in;
     c.out = out;
     c.dilation = dilation;
-    const ggml_tensor * t = f.require(name + ".weight", {-1, in, out});
+    const ggml_tensor *t = f.require(name + ".weight", {-1, in, out});
     c.taps = static_cast<int>(t->ne[0]);
     const FloatBuffer w = f.read_f32(t);  // [out][in][taps]
-    FloatBuffer wt(w.size());             // [taps][in][out]
-    for (int o = 0; o < out; o++) {
-        for (int i = 0; i < in; i++) {
-            for (int tap = 0; tap < c.taps; tap++) {
-                wt[(static_cast<size_t>(tap) * in + i) * out + o] = w[(static_cast<size_t>(o) * in + i) * c.taps + tap];
-            }
-        }
+    const auto at = [&](int row, int o) {
+        const int tap = row / in, i = row % in;
+        return w[(static_cast<size_t>(o) * in + i) * c.taps + tap];
+    };
+    if (out == 1 && dilation == 1) {
+        for (int row = 0; row < c.taps * in; row++) c.w.push_back(at(row, 0));
+    } else {
+        c.w = pack_panels(k, c.taps * in, out, at);
     }
-    c.w = out == 1 && dilation == 1 ? wt : pack_panels(k, wt.data(), c.taps * in, out);
     c.bias = read_vector(f, name + ".bias", out);
     return c;
 }
 
-TransposedConv read_transposed_conv(const GgufFile & f, const Kernels & k, const std::string & name, int in, int out,
-                                    int stride) {
+TransposedConv read_transposed_conv(const GgufFile &f, const Kernels &k, const std::string &name,
+                                    int in, int out, int stride) {
     TransposedConv c;
     c.in = in;
     c.out = out;
     c.stride = stride;
-    const ggml_tensor * t = f.require(name + ".weight", {-1, out, in});
+    const ggml_tensor *t = f.require(name + ".weight", {-1, out, in});
     c.kernel = static_cast<int>(t->ne[0]);
     if (c.kernel < stride || c.kernel > 2 * stride) {
-        fail(KZ_ERR_FORMAT, "%s: tensor %s has kernel %d for stride %d", f.path().c_str(), t->name, c.kernel, stride);
+        fail(KZ_ERR_FORMAT, "%s: tensor %s has kernel %d for stride %d", f.path().c_str(), t->name,
+             c.kernel, stride);
     }
     const FloatBuffer w = f.read_f32(t);  // [in][out][kernel]
-    FloatBuffer wt(w.size());             // [in][kernel][out]
-    for (int i = 0; i < in; i++) {
-        for (int o = 0; o < out; o++) {
-            for (int j = 0; j < c.kernel; j++) {
-                wt[(static_cast<size_t>(i) * c.kernel + j) * out + o] = w[(static_cast<size_t>(i) * out + o) * c.kernel + j];
-            }
-        }
-    }
-    c.w = pack_panels(k, wt.data(), in, c.kernel * out);
+    c.w = pack_panels(k, in, c.kernel * out, [&](int i, int column) {
+        const int j = column / out, o = column % out;
+        return w[(static_cast<size_t>(i) * out + o) * c.kernel + j];
+    });
     c.bias = read_vector(f, name + ".bias", out);
     return c;
 }
 
-DepthwiseConv read_depthwise_conv(const GgufFile & f, const std::string & name, int channels) {
+DepthwiseConv read_depthwise_conv(const GgufFile &f, const std::string &name, int channels) {
     DepthwiseConv c;
     c.channels = channels;
-    const ggml_tensor * t = f.require(name + ".weight", {-1, 1, channels});
+    const ggml_tensor *t = f.require(name + ".weight", {-1, 1, channels});
     c.taps = static_cast<int>(t->ne[0]);
     const FloatBuffer w = f.read_f32(t);  // [channels][taps]
     c.w.resize(w.size());
     for (int i = 0; i < channels; i++) {
-        for (int tap = 0; tap < c.taps; tap++) c.w[static_cast<size_t>(tap) * channels + i] = w[static_cast<size_t>(i) * c.taps + tap];
+        for (int tap = 0; tap < c.taps; tap++)
+            c.w[static_cast<size_t>(tap) * channels + i] = w[static_cast<size_t>(i) * c.taps + tap];
     }
     c.bias = read_vector(f, name + ".bias", channels);
     return c;
 }
 
-Snake read_snake(const GgufFile & f, const std::string & name, int channels) {
+Snake read_snake(const GgufFile &f, const std::string &name, int channels) {
     return {read_vector(f, name + ".alpha", channels), read_vector(f, name + ".beta", channels)};
 }
 

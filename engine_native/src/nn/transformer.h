@@ -16,7 +16,8 @@
 namespace kz {
 
 struct LayerWeights {
-    ggml_tensor *attn_norm, *q, *k, *v, *out;  // [hidden], [hidden, q_width], [hidden, kv_width], .., [q_width, hidden]
+    ggml_tensor *attn_norm, *q, *k, *v,
+        *out;  // [hidden], [hidden, q_width], [hidden, kv_width], .., [q_width, hidden]
     ggml_tensor *ffn_norm, *gate, *up, *down;  // [hidden], [hidden, ffn], .., [ffn, hidden]
     FloatBuffer q_norm, k_norm;                // [head_dim]
 };
@@ -26,17 +27,18 @@ class KvCache {
   public:
     static constexpr int kPage = 128;  // positions
 
-    KvCache(int layers, int kv_width) : width_(kv_width), k_(static_cast<size_t>(layers)), v_(static_cast<size_t>(layers)) {}
+    KvCache(int layers, int kv_width)
+        : width_(kv_width), k_(static_cast<size_t>(layers)), v_(static_cast<size_t>(layers)) {}
     void reserve(int positions);
     void clear() { n_past = 0; }
-    float * k(int layer, int position) { return at(k_, layer, position); }
-    float * v(int layer, int position) { return at(v_, layer, position); }
+    float *k(int layer, int position) { return at(k_, layer, position); }
+    float *v(int layer, int position) { return at(v_, layer, position); }
 
     int n_past = 0;
 
   private:
     using Pages = std::vector<FloatBuffer>;  // [page][kPage][kv_width]
-    float * at(std::vector<Pages> & pages, int layer, int position) {
+    float *at(std::vector<Pages> &pages, int layer, int position) {
         return pages[static_cast<size_t>(layer)][static_cast<size_t>(position / kPage)].data() +
                static_cast<size_t>(position % kPage) * static_cast<size_t>(width_);
     }
@@ -48,28 +50,30 @@ class KvCache {
 // threads; the weights are.
 class Transformer {
   public:
-    Transformer(const BlockConfig & config, const std::vector<LayerWeights> & layers, const Kernels & kernels);
+    Transformer(const BlockConfig &config, const std::vector<LayerWeights> &layers,
+                const Kernels &kernels);
     Transformer(const Transformer &) = delete;
 
     // Appends all layers for x [hidden, t] to the graph; returns [hidden, t].
-    ggml_tensor * build(Graph & graph, ggml_tensor * x);
+    ggml_tensor *build(Graph &graph, ggml_tensor *x);
     // What the next compute works on: cache must have room for n_past + t positions.
-    void bind(KvCache & cache) { cache_ = &cache; }
+    void bind(KvCache &cache) { cache_ = &cache; }
 
   private:
     struct AttentionOp {
-        Transformer * self;
+        Transformer *self;
         int layer;
     };
-    static void attention(ggml_tensor * dst, int ith, int nth, void * op);
-    void attend(int layer, int group, const float * q, const float * k, const float * v, float * out, int t);
+    static void attention(ggml_tensor *dst, int ith, int nth, void *op);
+    void attend(int layer, int group, const float *q, const float *k, const float *v, float *out,
+                int t);
 
-    const BlockConfig & config_;
-    const std::vector<LayerWeights> & layers_;
-    const Kernels & kernels_;
+    const BlockConfig &config_;
+    const std::vector<LayerWeights> &layers_;
+    const Kernels &kernels_;
     Rope rope_;
     std::vector<AttentionOp> ops_;
-    KvCache * cache_ = nullptr;
+    KvCache *cache_ = nullptr;
 };
 
 }  // namespace kz

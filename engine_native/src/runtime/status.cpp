@@ -9,7 +9,7 @@ namespace {
 thread_local std::string t_last_error;
 }
 
-void fail(kz_status status, const char * format, ...) {
+void fail(kz_status status, const char *format, ...) {
     char buffer[1024];
     va_list args;
     va_start(args, format);
@@ -18,8 +18,12 @@ void fail(kz_status status, const char * format, ...) {
     throw Error(status, buffer);
 }
 
-void set_last_error(const std::string & message) { t_last_error = message; }
+void set_last_error(const std::string &message) {
+    t_last_error = message;
+}
 
-const char * last_error() { return t_last_error.c_str(); }
+const char *last_error() {
+    return t_last_error.c_str();
+}
 
 }  // namespace kz

@@ -45,19 +45,19 @@ struct CodecConfig {
     int window = 0;  // keys a position sees, itself included
     int n_codebooks = 0;
     int codebook_size = 0;
-    int codebook_dim = 0;            // 256
-    int quant_out = 0;               // 512
-    int latent = 0;                  // 1024
-    std::vector<int> upsample;       // strides of the ConvNeXt stages: 2, 2
-    int upsample_ffn = 0;            // 4096
-    std::vector<int> rates;          // strides of the DAC blocks: 8, 5, 4, 3
-    std::vector<int> channels;       // 1536, 768, 384, 192, 96
+    int codebook_dim = 0;       // 256
+    int quant_out = 0;          // 512
+    int latent = 0;             // 1024
+    std::vector<int> upsample;  // strides of the ConvNeXt stages: 2, 2
+    int upsample_ffn = 0;       // 4096
+    std::vector<int> rates;     // strides of the DAC blocks: 8, 5, 4, 3
+    std::vector<int> channels;  // 1536, 768, 384, 192, 96
     int sample_rate = 0;
     int samples_per_frame = 0;
 };
 
-TalkerConfig read_talker_config(const GgufFile & talker);
-CodePredictorConfig read_code_predictor_config(const GgufFile & codec, const TalkerConfig & talker);
-CodecConfig read_codec_config(const GgufFile & codec);
+TalkerConfig read_talker_config(const GgufFile &talker);
+CodePredictorConfig read_code_predictor_config(const GgufFile &codec, const TalkerConfig &talker);
+CodecConfig read_codec_config(const GgufFile &codec);
 
 }  // namespace kz

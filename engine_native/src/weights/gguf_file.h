@@ -19,43 +19,43 @@ namespace kz {
 class GgufFile {
   public:
     // Throws KZ_ERR_FILE or KZ_ERR_FORMAT; a file shorter than its tensors need is refused here.
-    explicit GgufFile(const std::string & path);
+    explicit GgufFile(const std::string &path);
     ~GgufFile();
     GgufFile(const GgufFile &) = delete;
-    GgufFile & operator=(const GgufFile &) = delete;
+    GgufFile &operator=(const GgufFile &) = delete;
 
-    const std::string & path() const { return path_; }
+    const std::string &path() const { return path_; }
 
-    std::string require_string(const char * key) const;
-    uint32_t require_u32(const char * key) const;
-    float require_f32(const char * key) const;
-    uint32_t u32_or(const char * key, uint32_t fallback) const;
-    float f32_or(const char * key, float fallback) const;
-    std::vector<std::string> string_array(const char * key) const;  // empty when absent
+    std::string require_string(const char *key) const;
+    uint32_t require_u32(const char *key) const;
+    float require_f32(const char *key) const;
+    uint32_t u32_or(const char *key, uint32_t fallback) const;
+    float f32_or(const char *key, float fallback) const;
+    std::vector<std::string> string_array(const char *key) const;  // empty when absent
 
-    bool has(const std::string & name) const { return find(name) != nullptr; }
+    bool has(const std::string &name) const { return find(name) != nullptr; }
     // Shape and type of a tensor that must exist, fastest dimension first.
-    const ggml_tensor * require(const std::string & name) const;
+    const ggml_tensor *require(const std::string &name) const;
     // The same, and its shape must be this one; -1 accepts any size.
-    const ggml_tensor * require(const std::string & name, std::initializer_list<int64_t> ne) const;
+    const ggml_tensor *require(const std::string &name, std::initializer_list<int64_t> ne) const;
 
     // The bytes of a tensor, as the file holds them.
-    void read(const ggml_tensor * tensor, void * out) const;
+    void read(const ggml_tensor *tensor, void *out) const;
     // The values of a tensor as f32, whatever its type.
-    FloatBuffer read_f32(const ggml_tensor * tensor) const;
+    FloatBuffer read_f32(const ggml_tensor *tensor) const;
 
   private:
-    int64_t key(const char * name, gguf_type type) const;
-    const ggml_tensor * find(const std::string & name) const;
-    uint64_t offset(const ggml_tensor * tensor) const;
+    int64_t key(const char *name, gguf_type type) const;
+    const ggml_tensor *find(const std::string &name) const;
+    uint64_t offset(const ggml_tensor *tensor) const;
 
     std::string path_;
     std::unique_ptr<gguf_context, void (*)(gguf_context *)> gguf_{nullptr, gguf_free};
     ContextPtr meta_;  // tensors without data
-    std::FILE * file_ = nullptr;
+    std::FILE *file_ = nullptr;
 };
 
 // "[1024, 3072]" for messages.
-std::string shape_text(const ggml_tensor * tensor);
+std::string shape_text(const ggml_tensor *tensor);
 
 }  // namespace kz
