@@ -13,6 +13,7 @@ Audio is float32, 24 kHz, mono.
 from __future__ import annotations
 
 import logging
+import os
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,10 @@ try:
     __version__ = version("kazeia")
 except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+unknown"
+
+# ggml's OpenMP threads spin at every barrier by default: with another process on a core a prompt
+# then takes many times as long (engine_native/adr/0005).  Must be set before libgomp is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A library logs nothing by itself; the application decides.
 logging.getLogger("kazeia").addHandler(logging.NullHandler())

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "model/codec_decoder.h"
@@ -20,8 +21,9 @@ Linear read_joined(const GgufFile &f, const Kernels &k, int in,
         rows.insert(rows.end(), w.begin(), w.end());
         l.out += out;
     }
-    l.w = pack_panels(k, in, l.out,
-                      [&](int i, int o) { return rows[static_cast<size_t>(o) * in + i]; });
+    l.w = pack_panels(k, in, l.out, [&](int o, float *column) {
+        std::copy_n(rows.data() + static_cast<size_t>(o) * in, in, column);
+    });
     return l;
 }
 
@@ -34,9 +36,12 @@ Linear read_quant_out(const GgufFile &f, const Kernels &k, const CodecConfig &c)
         f.require("a.gen.wav.quant.first.out_proj.weight", {c.codebook_dim, c.quant_out}));
     const FloatBuffer rest = f.read_f32(
         f.require("a.gen.wav.quant.rest.out_proj.weight", {c.codebook_dim, c.quant_out}));
-    l.w = pack_panels(k, l.in, l.out, [&](int i, int o) {
-        const FloatBuffer &w = i < c.codebook_dim ? first : rest;
-        return w[static_cast<size_t>(o) * c.codebook_dim + i % c.codebook_dim];
+    l.w = pack_panels(k, l.in, l.out, [&](int o, float *column) {
+        for (const FloatBuffer *w : {&first, &rest}) {
+            std::copy_n(w->data() + static_cast<size_t>(o) * c.codebook_dim, c.codebook_dim,
+                        column);
+            column += c.codebook_dim;
+        }
     });
     return l;
 }

@@ -51,20 +51,17 @@ struct Kernels {
 const Kernels &kernels(const char *name = nullptr);
 std::vector<std::string> kernel_names();
 
-// w(row, column) of a [k][n] matrix -> packed panels of kernels.nr columns, zero-filled to whole
-// panels.  Columns are read one after the other while their panel stays in cache.
-template <typename At>
-FloatBuffer pack_panels(const Kernels &kernels, int k, int n, At at) {
+// A [k][n] matrix, column by column, -> packed panels of kernels.nr columns, zero-filled to whole
+// panels.  read(column, out) writes the k values of a column.
+template <typename Read>
+FloatBuffer pack_panels(const Kernels &kernels, int k, int n, Read read) {
     const auto nr = static_cast<size_t>(kernels.nr), depth = static_cast<size_t>(k);
     const size_t panels = (static_cast<size_t>(n) + nr - 1) / nr;
-    FloatBuffer packed(panels * depth * nr);
-    for (size_t p = 0; p < panels; p++) {
-        float *panel = packed.data() + p * depth * nr;
-        for (size_t j = 0; j < nr; j++) {
-            const auto column = static_cast<int>(p * nr + j);
-            for (int i = 0; i < k; i++)
-                panel[static_cast<size_t>(i) * nr + j] = column < n ? at(i, column) : 0.0f;
-        }
+    FloatBuffer packed(panels * depth * nr), column(depth);
+    for (size_t i = 0; i < static_cast<size_t>(n); i++) {
+        read(static_cast<int>(i), column.data());
+        float *out = packed.data() + i / nr * depth * nr + i % nr;
+        for (size_t row = 0; row < depth; row++) out[row * nr] = column[row];
     }
     return packed;
 }

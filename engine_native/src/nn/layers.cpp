@@ -67,7 +67,9 @@ Linear read_linear(const GgufFile &f, const Kernels &k, const std::string &weigh
     l.in = in;
     l.out = out;
     const FloatBuffer w = f.read_f32(f.require(weight, {in, out}));  // [out][in]
-    l.w = pack_panels(k, in, out, [&](int i, int o) { return w[static_cast<size_t>(o) * in + i]; });
+    l.w = pack_panels(k, in, out, [&](int o, float *column) {
+        std::copy_n(w.data() + static_cast<size_t>(o) * in, in, column);
+    });
     if (!bias.empty()) l.bias = read_vector(f, bias, out);
     return l;
 }
@@ -81,14 +83,17 @@ CausalConv read_causal_conv(const GgufFile &f, const Kernels &k, const std::stri
     const ggml_tensor *t = f.require(name + ".weight", {-1, in, out});
     c.taps = static_cast<int>(t->ne[0]);
     const FloatBuffer w = f.read_f32(t);  // [out][in][taps]
-    const auto at = [&](int row, int o) {
-        const int tap = row / in, i = row % in;
-        return w[(static_cast<size_t>(o) * in + i) * c.taps + tap];
+    const auto read = [&](int o, float *column) {
+        for (int tap = 0; tap < c.taps; tap++) {
+            const float *source = w.data() + static_cast<size_t>(o) * in * c.taps + tap;
+            for (int i = 0; i < in; i++) *column++ = source[static_cast<size_t>(i) * c.taps];
+        }
     };
     if (out == 1 && dilation == 1) {
-        for (int row = 0; row < c.taps * in; row++) c.w.push_back(at(row, 0));
+        c.w.resize(w.size());
+        read(0, c.w.data());
     } else {
-        c.w = pack_panels(k, c.taps * in, out, at);
+        c.w = pack_panels(k, c.taps * in, out, read);
     }
     c.bias = read_vector(f, name + ".bias", out);
     return c;
@@ -107,9 +112,10 @@ TransposedConv read_transposed_conv(const GgufFile &f, const Kernels &k, const s
              c.kernel, stride);
     }
     const FloatBuffer w = f.read_f32(t);  // [in][out][kernel]
-    c.w = pack_panels(k, in, c.kernel * out, [&](int i, int column) {
-        const int j = column / out, o = column % out;
-        return w[(static_cast<size_t>(i) * out + o) * c.kernel + j];
+    c.w = pack_panels(k, in, c.kernel * out, [&](int n, float *column) {
+        const float *source = w.data() + static_cast<size_t>(n % out) * c.kernel + n / out;
+        const auto step = static_cast<size_t>(out) * c.kernel;
+        for (int i = 0; i < in; i++) column[i] = source[static_cast<size_t>(i) * step];
     });
     c.bias = read_vector(f, name + ".bias", out);
     return c;
