@@ -258,3 +258,24 @@ def test_ci_runs_the_documented_commands() -> None:
     assert called <= set(verbs())
     assert run("bash", "-n", ROOT / ".ci/run").returncode == 0
     assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+LAYERS = ("runtime", "weights", "nn", "model", "engine")  # each may include what lies before it
+
+
+def includes_upwards(path: Path, text: str) -> list[str]:
+    """Includes of an engine source that reach a layer above its own."""
+    own = LAYERS.index(path.parent.name)
+    found = re.findall(r'^#include "(\w+)/', text, re.MULTILINE)
+    return [name for name in found if name not in LAYERS or LAYERS.index(name) > own]
+
+
+def test_engine_layers_include_downwards_only() -> None:
+    sources = [
+        p for p in (ROOT / "engine_native" / "src").glob("*/*") if p.suffix in (".h", ".cpp")
+    ]
+    assert {p.parent.name for p in sources} == set(LAYERS)
+    for path in sources:
+        assert includes_upwards(path, path.read_text("utf-8")) == [], path
+    planted = '#include "nn/kernels.h"\n#include "engine/engine.h"\n'
+    assert includes_upwards(Path("nn/layers.cpp"), planted) == ["engine"]

@@ -6,8 +6,11 @@
  *     kz_model  *model;
  *     kz_stream *stream;
  *     kz_chunk   chunk;
+ *     kz_result  result = {sizeof(kz_result)};
+ *     kz_stream_params params;
+ *     kz_stream_params_default(&params);                  // then fill in params.prompt
  *     kz_model_load("talker.gguf", "codec.gguf", NULL, &model);
- *     kz_stream_open(model, &params, &stream);           // params.prompt: token ids
+ *     kz_stream_open(model, &params, &stream);
  *     while (kz_stream_read(stream, -1, &chunk) == KZ_OK)
  *         play(chunk.pcm, chunk.n_samples);              // 24 kHz mono float
  *     kz_stream_result(stream, &result);
@@ -20,8 +23,9 @@
  *     prints, or reads the environment.
  *   - A kz_model may be used from any number of threads at once.  A kz_stream
  *     has one reader; kz_stream_cancel() may be called from any thread.
- *   - Structs that callers fill start with their own size; set it with
- *     KZ_INIT(type), which also fills in the defaults' zero values.
+ *   - Structs that callers fill start with their own size: struct_size = sizeof(the struct).
+ *   - Prompts may be computed on several OpenMP threads; OMP_WAIT_POLICY=passive, set before the
+ *     process loads libgomp, keeps them from spinning on a busy machine.
  *   - An id of -1 means "no token here".
  */
 #ifndef KAZEIA_H
@@ -67,7 +71,7 @@ typedef enum kz_ended {
 } kz_ended;
 
 typedef enum kz_precision {
-    KZ_PRECISION_AUTO = 0, /* weights as the file has them, KV cache f16      */
+    KZ_PRECISION_AUTO = 0, /* language models as the file has them           */
     KZ_PRECISION_F32 = 1   /* everything dequantised to f32: the oracle       */
 } kz_precision;
 
@@ -91,8 +95,9 @@ typedef struct kz_decoder kz_decoder;
 
 typedef struct kz_load_params {
     uint32_t struct_size;
-    int32_t precision; /* kz_precision                                   */
-    int32_t n_threads; /* 0: as many as the process may use              */
+    int32_t precision;     /* kz_precision                                   */
+    int32_t n_threads;     /* 0: as many as the process may use              */
+    int32_t keep_ggml_log; /* 0: ggml's log lines are dropped; 1: its sink stays */
 } kz_load_params;
 
 typedef struct kz_model_info {
@@ -179,8 +184,9 @@ KZ_API const char *kz_stage_name(int32_t stage);
 /* The pair of files of one model.  params may be NULL. */
 KZ_API kz_status kz_model_load(const char *talker_path, const char *codec_path,
                                const kz_load_params *params, kz_model **out);
-/* Cancels and joins everything that still runs.  Streams and decoders of the model stay
- * readable (they report KZ_ERR_CLOSED) and still need their own free. */
+/* Cancels and joins everything that still runs.  No other call may use this handle any more.
+ * Streams stay readable (they report KZ_ERR_CLOSED) and decoders usable; both hold the weights
+ * until their own free. */
 KZ_API void kz_model_free(kz_model *model);
 KZ_API kz_status kz_model_get_info(const kz_model *model, kz_model_info *info);
 

@@ -15,7 +15,7 @@ namespace {
 // One ggml thread: its OpenMP workers are invisible to the thread sanitizer.
 struct Loaded {
     explicit Loaded(int threads = 1) {
-        const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads};
+        const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads, 0};
         CHECK_EQ(kz_model_load(files.talker.c_str(), files.codec.c_str(), &params, &model), KZ_OK);
     }
     ~Loaded() { kz_model_free(model); }
@@ -145,10 +145,22 @@ TEST(cancel_ends_the_reader_and_frees_the_turn) {
 TEST(an_unread_stream_pauses_alone) {
     const Loaded l;
     kz_stream *slow = nullptr;
-    kz_stream_params p = params(1000, 1);
+    kz_stream_params p = params(4000, 1);
     CHECK_EQ(kz_stream_open(l.model, &p, &slow), KZ_OK);
-    CHECK_EQ(speak(l.model, params(40)).result.n_frames, 40);
+    for (int i = 0; i < 4; i++) CHECK_EQ(speak(l.model, params(1500)).result.n_frames, 1500);
+    kz_stream_cancel(slow);
+    kz_result result{};
+    result.struct_size = sizeof(result);
+    CHECK_EQ(kz_stream_result(slow, &result), KZ_OK);
+    // All streams advanced in turn: without bounds it would have thousands of frames.
+    CHECK_NEAR(result.n_frames, 256 + 64, 2);
     kz_stream_free(slow);
+}
+
+TEST(a_chunk_larger_than_the_queue_is_delivered) {
+    const Loaded l;
+    const Spoken s = speak(l.model, params(230, 100));
+    CHECK(s.chunks == std::vector<int>({100, 100, 30}));
 }
 
 TEST(closing_with_streams_open_ends_them) {
@@ -248,6 +260,9 @@ TEST(bad_arguments_are_named_and_nothing_breaks) {
     const int32_t wrong[] = {1, 2, 3, 4000, 5};
     p.prompt.text_ids = wrong;
     refused(p, "text id");
+    p = params(4);
+    p.cp.top_p = 2.0f;
+    refused(p, "top_p");
     p = params(4);
     p.struct_size = 8;
     refused(p, "size");

@@ -87,3 +87,37 @@ TEST(a_key_of_another_type_is_an_error_not_a_crash) {
                 "general.architecture has type");
     CHECK_ERROR(file.require_f32("qwen3tts.nothing"), KZ_ERR_FORMAT, "qwen3tts.nothing is missing");
 }
+
+TEST(zero_sized_tensors_are_refused) {
+    const TempFolder folder;
+    const std::string path = folder.file("zero.gguf");
+    GgufWriter w;
+    w.text("general.architecture", "clip");
+    w.tensor("empty", {4, 3, 1, 1}, 1);
+    w.write(path);
+    // ggml writes no such file: set the second dimension behind the name to 0.
+    std::ifstream in(path, std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    const size_t shape = bytes.find("empty") + 5 + sizeof(uint32_t);
+    CHECK_EQ(static_cast<int>(bytes[shape + sizeof(uint64_t)]), 3);
+    bytes[shape + sizeof(uint64_t)] = 0;
+    write_text(path, bytes);
+    CHECK_ERROR(GgufFile{path}, KZ_ERR_FORMAT, "tensor empty has shape");
+}
+
+TEST(a_decoder_wider_than_its_other_layers_stays_in_its_buffers) {
+    // The pre-transformer's width bounds none of its other widths; the address sanitizer watches.
+    const TinyModel files;
+    GgufWriter w;
+    w.text("general.architecture", "clip");
+    w.u32("kazeia.codec.heads", 1);
+    write_decoder_tensors(w, 64, 2, 4);
+    w.write(files.codec);
+    const GgufFile file(files.codec);
+    const CodecWeights weights = load_codec_weights(file, kernels());
+    CodecState state(weights);
+    CodecDecoder decoder(weights);
+    const std::vector<int32_t> codes(8 * (kSteps + 1), 3);
+    std::vector<float> pcm(8 * 1920);
+    CHECK(decoder.decode(state, codes.data(), 8, pcm.data(), nullptr));
+}

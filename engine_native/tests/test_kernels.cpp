@@ -34,8 +34,9 @@ FloatBuffer product(const Kernels &k, int m, int n, int taps, int width, int dil
     const FloatBuffer w = random_buffer(static_cast<size_t>(taps) * width * n, 11);
     const FloatBuffer bias = random_buffer(static_cast<size_t>(n), 13);
     FloatBuffer c = random_buffer(static_cast<size_t>(m) * n, 17);
-    const FloatBuffer packed = pack_panels(
-        k, taps * width, n, [&](int i, int j) { return w[static_cast<size_t>(i) * n + j]; });
+    const FloatBuffer packed = pack_panels(k, taps * width, n, [&](int j, float *column) {
+        for (int i = 0; i < taps * width; i++) column[i] = w[static_cast<size_t>(i) * n + j];
+    });
     k.gemm({a.data() + 1, width, static_cast<ptrdiff_t>(dilation) * width, taps, width,
             packed.data(), bias.data(), c.data(), n, m, n, accumulate});
     return c;

@@ -91,6 +91,15 @@ TEST(nan_is_an_error_not_a_code) {
         KZ_ERR_COMPUTE, "NaN");
 }
 
+TEST(tiny_temperatures_are_greedy_not_garbage) {
+    Random random(1);
+    for (const float t : {1e-38f, 1e-10f, 1e-3f}) {
+        const int id =
+            Sampler({t, 50, 1.0f, 1.05f, 0}).draw(kLogits.data(), 6, nullptr, nullptr, 0, random);
+        CHECK(id == 1 || id == 4);
+    }
+}
+
 TEST(seeds_give_their_own_numbers) {
     Random a(3), b(3), c(4), zero(0);
     CHECK_EQ(a.next(), b.next());

@@ -28,7 +28,7 @@ class GgufWriter {
     void tensor(const std::string &name, std::array<int64_t, 4> ne, float scale,
                 float base = 0.0f) {
         if (name == left_out) return;
-        const int dims = ne[2] > 1 ? 3 : ne[1] > 1 ? 2 : 1;
+        const int dims = ne[2] != 1 ? 3 : ne[1] != 1 ? 2 : 1;
         ggml_tensor *t = ggml_new_tensor(ctx_.get(), GGML_TYPE_F32, dims, ne.data());
         ggml_set_name(t, name.c_str());
         auto *values = static_cast<float *>(t->data);
@@ -86,9 +86,10 @@ inline void write_talker(const std::string &path, const std::string &left_out = 
     w.write(path);
 }
 
-inline void write_decoder_tensors(GgufWriter &w) {
+inline void write_decoder_tensors(GgufWriter &w, int64_t hidden = 8, int64_t q = 16,
+                                  int64_t ffn = 24) {
     const std::string p = "a.gen.wav.";
-    constexpr int64_t dim = 8, quant = 12, latent = 16, hidden = 8, ffn = 24;
+    constexpr int64_t dim = 8, quant = 12, latent = 16;
     w.tensor(p + "quant.first.codebook.weight", {dim, kCodebook, 1, 1}, 1);
     w.tensor(p + "quant.rest.codebook.weight", {dim, kCodebook, kSteps, 1}, 0.4f);
     w.tensor(p + "quant.first.out_proj.weight", {dim, quant, 1, 1}, 0.5f);
@@ -102,8 +103,8 @@ inline void write_decoder_tensors(GgufWriter &w) {
         for (const char *name : {"ln1", "ln2", "ls1", "ls2"})
             w.tensor(b + name + ".weight", {hidden, 1, 1, 1}, 0.2f, 0.8f);
         for (const char *name : {"attn_q", "attn_k", "attn_v"})
-            w.tensor(b + name + ".weight", {hidden, 16, 1, 1}, 0.6f);
-        w.tensor(b + "attn_out.weight", {16, hidden, 1, 1}, 0.5f);
+            w.tensor(b + name + ".weight", {hidden, q, 1, 1}, 0.6f);
+        w.tensor(b + "attn_out.weight", {q, hidden, 1, 1}, 0.5f);
         w.tensor(b + "ffn_gate.weight", {hidden, ffn, 1, 1}, 0.5f);
         w.tensor(b + "ffn_up.weight", {hidden, ffn, 1, 1}, 0.5f);
         w.tensor(b + "ffn_down.weight", {ffn, hidden, 1, 1}, 0.5f);

@@ -195,7 +195,8 @@ class _Slots:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._line.remove(turn)
+                with suppress(ValueError):  # release() or refuse() took it out of the line first
+                    self._line.remove(turn)
             else:  # the slot, or the refusal, came at the same moment
                 if turn.exception() is None:
                     self.release()

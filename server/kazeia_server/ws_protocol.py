@@ -180,6 +180,7 @@ class Protocol:
         message = {
             "type": "error",
             "message": "the session was idle for too long",
+            "error_type": "idle_timeout",
             "code": "idle_timeout",
             "param": None,
             "utterance_index": None,

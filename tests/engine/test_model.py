@@ -24,6 +24,7 @@ from kazeia_engine import (
     UnknownSpeaker,
 )
 from kazeia_engine.convert import convert
+from kazeia_engine.synth import synth
 
 TEXT = "Bonjour the voix."
 
@@ -92,19 +93,39 @@ def test_seeds_threads_and_the_oracle_agree(golden_models: dict[str, Path], mode
         np.testing.assert_array_equal(first.codes, result.codes)
 
 
-def test_quantised_weights_stay_close(golden_dir: Path, tmp_path: Path) -> None:
-    """Formats load and run; their audio for the same codes stays near that of f32."""
+def test_formats_of_the_decoder_stay_close(golden_dir: Path, tmp_path: Path) -> None:
+    """Its audio for the same codes stays near that of f32."""
     codes = np.random.default_rng(3).integers(0, 64, (12, 16))
     pcm = {}
-    for kind in ("f32", "f16", "bf16", "q8_0", "q4_k"):
-        convert(golden_dir / "custom-projected", tmp_path / kind, type=kind)
+    for kind in ("f32", "f16", "bf16", "q8_0"):
+        convert(golden_dir / "custom-projected", tmp_path / kind, type="f32", decoder_type=kind)
         with Model.load(tmp_path / kind) as loaded:
-            result = loaded.synthesize(TEXT, max_frames=4, ignore_eos=True)
-            assert np.isfinite(result.pcm).all()
             pcm[kind] = loaded.decode(codes)
-    for kind in ("f16", "bf16", "q8_0", "q4_k"):
+    for kind, decibels in (("f16", 40), ("bf16", 24), ("q8_0", 20)):
         noise = np.mean((pcm[kind] - pcm["f32"]) ** 2)
-        assert 10 * math.log10(np.mean(pcm["f32"] ** 2) / noise) > 30, kind
+        assert noise > 0, kind
+        assert 10 * math.log10(np.mean(pcm["f32"] ** 2) / noise) > decibels, kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "relative"),
+    [("f16", 0.01), ("bf16", 0.03), ("q8_0", 0.03), ("q4_0", 0.1), ("q5_1", 0.05)],
+)
+def test_quantised_products_follow_their_dequantised_weights(
+    tmp_path: Path, kind: str, relative: float
+) -> None:
+    """ggml's quantised products against f32 products over the very same weights."""
+    synth(tmp_path, size="tiny", type=kind)
+    greedy: dict[str, Any] = {"temperature": 0.0, "cp_temperature": 0.0, "frames": 4}
+    with Model.load(tmp_path) as auto, Model.load(tmp_path, precision="f32") as exact:
+        assert auto.info.formats["talker"] == kind
+        codes = exact.trace(TEXT, **greedy)["codes"]
+        a = auto.trace(TEXT, force_codes=codes, **greedy)
+        b = exact.trace(TEXT, force_codes=codes, **greedy)
+        assert np.isfinite(auto.synthesize(TEXT, max_frames=3, ignore_eos=True).pcm).all()
+    for stage in ("talker_logits", "cp_logits"):
+        difference = np.sqrt(np.mean((a[stage] - b[stage]) ** 2))
+        assert 0 < difference < relative * np.sqrt(np.mean(b[stage] ** 2)), stage
 
 
 def test_f32_precision_dequantises(golden_dir: Path, tmp_path: Path) -> None:
@@ -148,6 +169,41 @@ def test_dropping_a_stream_frees_it(model: Model) -> None:
     started = time.monotonic()
     model.synthesize(TEXT, max_frames=2, ignore_eos=True)
     assert time.monotonic() - started < 30  # it does not wait for 20,000 frames
+
+
+def test_a_stream_keeps_its_model(golden_models: dict[str, Path]) -> None:
+    stream = Model.load(golden_models["custom-equal"]).stream(TEXT, max_frames=6, ignore_eos=True)
+    gc.collect()
+    assert sum(chunk.n_frames for chunk in stream) == 6
+
+
+def test_closing_while_others_call(golden_models: dict[str, Path]) -> None:
+    for _ in range(10):
+        model = Model.load(golden_models["custom-equal"])
+        outcomes: list[str] = []
+
+        def work(model: Model = model, outcomes: list[str] = outcomes) -> None:
+            try:
+                while True:
+                    model.trace(TEXT, frames=2)
+                    model.synthesize(TEXT, max_frames=3, ignore_eos=True)
+                    model.decode(np.zeros((2, 16), int))
+            except EngineClosed:
+                outcomes.append("closed")
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.02)
+        model.close()
+        for thread in threads:
+            thread.join(30)
+        assert outcomes == ["closed"] * 4
+
+
+def test_a_chunk_larger_than_the_queue(model: Model) -> None:
+    with model.stream(TEXT, max_frames=150, ignore_eos=True, chunk=100) as stream:
+        assert [chunk.n_frames for chunk in stream] == [100, 50]
 
 
 def test_result_before_the_end_is_an_error(model: Model) -> None:
@@ -213,6 +269,7 @@ def test_decode_stream_equals_decode(model: Model) -> None:
         (np.full((2, 16), 64), "expected 0..63"),
         (np.full((2, 16), -1), "outside"),
         (np.full((2, 16), 2**40), "outside"),
+        ([[1, 2], [3]], "no array"),
     ],
 )
 def test_bad_codes(model: Model, codes: Any, message: str) -> None:
@@ -244,6 +301,9 @@ def test_bad_codes(model: Model, codes: Any, message: str) -> None:
         ({"chunk": "all"}, "chunk"),
         ({"text_mode": "fast"}, "text_mode"),
         ({"voice": "vivian"}, "voice"),
+        ({"speaker": 3}, "speaker"),
+        ({"language": ["fr"]}, "language"),
+        ({"instruct": b"slowly"}, "instruct"),
     ],
 )
 def test_bad_options_name_the_parameter(
@@ -294,7 +354,9 @@ def test_bad_model_paths(golden_models: dict[str, Path], tmp_path: Path) -> None
     assert Model.load(talker).info.kind == "custom_voice"  # the talker file alone finds its pair
 
 
-@pytest.mark.parametrize("arguments", [{"threads": 0}, {"threads": 10**6}, {"precision": "f8"}])
+@pytest.mark.parametrize(
+    "arguments", [{"threads": 0}, {"threads": 10**6}, {"threads": "4"}, {"precision": "f8"}]
+)
 def test_bad_load_arguments(golden_models: dict[str, Path], arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Model.load(golden_models["custom-equal"], **arguments)

@@ -63,7 +63,12 @@ _IntP = C.POINTER(C.c_int32)
 class LoadParams(C.Structure):
     """kz_load_params"""
 
-    _fields_ = [("struct_size", C.c_uint32), ("precision", C.c_int32), ("n_threads", C.c_int32)]
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("precision", C.c_int32),
+        ("n_threads", C.c_int32),
+        ("keep_ggml_log", C.c_int32),
+    ]
 
 
 class InfoStruct(C.Structure):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes as C
+import dataclasses
 import math
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,6 +61,8 @@ class Model:
     ) -> None:
         self._lib = binding.library()
         self._handle: C.c_void_p | None = handle
+        self._idle = threading.Condition()  # guards the handle and the calls that use it
+        self._calls = 0
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._native = binding.InfoStruct(struct_size=C.sizeof(binding.InfoStruct))
@@ -88,8 +94,8 @@ class Model:
             raise InvalidInput(
                 f"precision is {precision!r}, expected 'auto' or 'f32'", param="precision"
             )
-        if threads is not None and (isinstance(threads, bool) or not 1 <= threads <= 1024):
-            raise InvalidInput(f"threads is {threads}, expected 1..1024", param="threads")
+        if threads is not None:
+            threads = _integer("threads", threads, 1, 1024)
         pair = find_pair(Path(path))
         tokenizer = Tokenizer(pair.talker)
         vocabulary = ModelVocabulary.load(pair.talker)
@@ -108,12 +114,48 @@ class Model:
         """Token ids of the text in its chat envelope: 3 role tokens, the text, 5 trailing."""
         return self._tokenizer.wrap(text)
 
-    def synthesize(self, text: str, **options: Any) -> Result:
+    def synthesize(
+        self,
+        text: str,
+        *,
+        speaker: str | None = None,
+        language: str = "auto",
+        instruct: str | None = None,
+        seed: int = 0,
+        temperature: float = 0.9,
+        top_k: int = 50,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.05,
+        cp_temperature: float = 0.9,
+        cp_top_k: int = 50,
+        cp_top_p: float = 1.0,
+        text_mode: TextMode = "auto",
+        max_frames: int = 2048,
+        chunk: Literal["auto"] | int = "auto",
+        **extra: Any,
+    ) -> Result:
         """Speaks the text and returns all of it. Options and errors as in `stream`."""
-        with self._open(text, keep_pcm=True, **options) as stream:
-            for _ in stream:
-                pass
-            return stream.result
+        with self.stream(
+            text,
+            speaker=speaker,
+            language=language,
+            instruct=instruct,
+            seed=seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            cp_temperature=cp_temperature,
+            cp_top_k=cp_top_k,
+            cp_top_p=cp_top_p,
+            text_mode=text_mode,
+            max_frames=max_frames,
+            chunk=chunk,
+            **extra,
+        ) as stream:
+            pcm = [chunk.pcm for chunk in stream]
+            joined = np.concatenate(pcm) if pcm else np.empty(0, np.float32)
+            return dataclasses.replace(stream.result, pcm=joined)
 
     def stream(
         self,
@@ -179,7 +221,7 @@ class Model:
             "max_frames": max_frames,
             "chunk": chunk,
         }
-        return self._open(text, keep_pcm=False, **options, **extra)
+        return self._open(text, **options, **extra)
 
     def decode(self, codes: npt.ArrayLike, *, chunk: int = 0) -> npt.NDArray[np.float32]:
         """codes int[T, 16] -> float32[T * 1920] samples, -1..1.
@@ -199,11 +241,12 @@ class Model:
 
     def decode_stream(self) -> DecoderStream:
         """A decoder with memory, for frames that arrive bit by bit."""
-        return DecoderStream(
-            self._open_handle(),
-            n_codebooks=self._native.n_codebooks,
-            samples_per_frame=self._native.samples_per_frame,
-        )
+        with self._use() as handle:
+            return DecoderStream(
+                handle,
+                n_codebooks=self._native.n_codebooks,
+                samples_per_frame=self._native.samples_per_frame,
+            )
 
     def trace(
         self, text: str, *, frames: int, force_codes: npt.ArrayLike | None = None, **options: Any
@@ -242,9 +285,9 @@ class Model:
             **{k: binding.floats(v) for k, v in arrays.items()}, codes=binding.ints(codes)
         )
         pointer = binding.ints(forced) if forced is not None else None
-        binding.check(
-            self._lib.kz_trace(self._open_handle(), C.byref(params), pointer, frames, C.byref(out))
-        )
+        with self._use() as handle:
+            arguments = (handle, C.byref(params), pointer, frames, C.byref(out))
+            binding.check(self._lib.kz_trace(*arguments))
         done = out.n_done
         scored = min(frames, done + 1)  # the row that chose end-of-speech included
         return {
@@ -263,35 +306,53 @@ class Model:
         stages = {}
         for name in _DECODER_STAGES:
             shape = (C.c_int64 * 2)()
-            arguments = (self._open_handle(), binding.ints(array), len(array), name.encode(), shape)
-            binding.check(self._lib.kz_decoder_trace(*arguments, None))
-            out = np.empty((shape[0], shape[1]), np.float32)
-            binding.check(self._lib.kz_decoder_trace(*arguments, binding.floats(out)))
+            with self._use() as handle:
+                arguments = (handle, binding.ints(array), len(array), name.encode(), shape)
+                binding.check(self._lib.kz_decoder_trace(*arguments, None))
+                out = np.empty((shape[0], shape[1]), np.float32)
+                binding.check(self._lib.kz_decoder_trace(*arguments, binding.floats(out)))
             stages[name] = out
         return stages
 
     def close(self) -> None:
-        """Ends running streams (their readers get EngineClosed) and frees the weights."""
-        handle, self._handle = self._handle, None
+        """Ends running streams (their readers get EngineClosed) and frees the weights.
+
+        Waits for a trace or a stream that is just being opened.
+        """
+        with self._idle:
+            handle, self._handle = self._handle, None
+            while self._calls:
+                self._idle.wait()
         if handle is not None:
             self._lib.kz_model_free(handle)
 
-    def _open_handle(self) -> C.c_void_p:
-        if self._handle is None:
-            raise EngineClosed("the model is closed")
-        return self._handle
+    @contextmanager
+    def _use(self) -> Iterator[C.c_void_p]:
+        """The handle, kept from being freed meanwhile."""
+        with self._idle:
+            if self._handle is None:
+                raise EngineClosed("the model is closed")
+            handle = self._handle
+            self._calls += 1
+        try:
+            yield handle
+        finally:
+            with self._idle:
+                self._calls -= 1
+                self._idle.notify_all()
 
-    def _open(self, text: str, *, keep_pcm: bool, **options: Any) -> Stream:
+    def _open(self, text: str, **options: Any) -> Stream:
         prompt, params = self._prepare(text, **options)
         # The engine copies the ids while the stream opens; prompt keeps them alive until then.
-        return Stream(
-            self._open_handle(),
-            params,
-            sample_rate=self.info.sample_rate,
-            n_codebooks=self._native.n_codebooks,
-            warnings=prompt.warnings,
-            keep_pcm=keep_pcm,
-        )
+        with self._use() as handle:
+            return Stream(
+                handle,
+                params,
+                owner=self,
+                sample_rate=self.info.sample_rate,
+                n_codebooks=self._native.n_codebooks,
+                warnings=prompt.warnings,
+            )
 
     def _prepare(self, text: str, **options: Any) -> tuple[Prompt, binding.StreamParams]:
         o = _Options(options)
@@ -299,9 +360,9 @@ class Model:
             self._vocabulary,
             self._tokenizer,
             text,
-            speaker=o.take("speaker", None),
-            language=o.take("language", "auto"),
-            instruct=o.take("instruct", None),
+            speaker=o.text("speaker", None),
+            language=o.text("language", "auto") or "auto",
+            instruct=o.text("instruct", None),
             text_mode=o.take("text_mode", "auto"),
         )
         longest = self._native.max_positions - len(prompt.text_ids)
@@ -365,6 +426,12 @@ class _Options:
 
     def take(self, name: str, default: Any) -> Any:
         return self._left.pop(name, default)
+
+    def text(self, name: str, default: str | None) -> str | None:
+        value = self.take(name, default)
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{name} is {value!r}, expected a string", param=name)
+        return value
 
     def integer(self, name: str, default: int, low: int, high: int) -> int:
         return _integer(name, self.take(name, default), low, high)

@@ -216,6 +216,8 @@ class _Parser:
             if dims > 4:
                 raise ModelFormatError(f"{self._path}: tensor {name} has {dims} dimensions")
             shape = tuple(self._number("<Q") for _ in range(dims))
+            if not dims or min(shape) < 1:
+                raise ModelFormatError(f"{self._path}: tensor {name} has shape {list(shape)}")
             kind, offset = self._number("<I"), self._number("<Q")
             tensors[name] = (shape, kind)
             ends.append((offset + self._bytes(name, shape, kind), name))

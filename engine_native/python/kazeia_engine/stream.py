@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine import binding
-from kazeia_engine.errors import EngineError, InvalidInput
+from kazeia_engine.errors import EngineError, InvalidInput, KazeiaError
 from kazeia_engine.types import Chunk, Ended, Result
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DecoderStream", "Stream", "as_codes"]
 
+_POLL_MS = 200
 _ENDED: dict[int, Ended] = {1: "eos", 2: "max_frames", 3: "cancelled"}
 
 
@@ -28,7 +29,10 @@ def as_codes(codes: npt.ArrayLike, n_codebooks: int) -> npt.NDArray[np.int32]:
     Raises:
         InvalidInput: another shape, or values that are not whole numbers.
     """
-    array = np.asarray(codes)
+    try:
+        array = np.asarray(codes)
+    except ValueError as error:
+        raise InvalidInput(f"codes are no array: {error}", param="codes") from error
     if array.size == 0 and array.ndim <= 2:
         return np.empty((0, n_codebooks), np.int32)
     if array.ndim != 2 or array.shape[1] != n_codebooks:
@@ -43,10 +47,10 @@ def as_codes(codes: npt.ArrayLike, n_codebooks: int) -> npt.NDArray[np.int32]:
 
 
 class Stream:
-    """Iterates over the chunks of one utterance as they are made.
+    """Iterates over the chunks of one utterance as they are made. Keeps its model alive.
 
     One thread iterates; close() may be called from any thread and ends the iteration. After the
-    end, `result` holds the codes and figures (its pcm is empty when keep_pcm is false).
+    end, `result` holds the codes and figures (its pcm is empty: the chunks hold the samples).
     """
 
     def __init__(
@@ -54,15 +58,15 @@ class Stream:
         model: C.c_void_p,
         params: binding.StreamParams,
         *,
+        owner: object,
         sample_rate: int,
         n_codebooks: int,
         warnings: tuple[str, ...] = (),
-        keep_pcm: bool = False,
     ) -> None:
         self._lib = binding.library()
+        self._owner = owner  # a model that is collected ends its streams
         self._sample_rate = sample_rate
         self._n_codebooks = n_codebooks
-        self._pcm: list[npt.NDArray[np.float32]] | None = [] if keep_pcm else None
         self._samples = 0
         self._result: Result | None = None
         self._lock = threading.Lock()  # guards the handle against close() from another thread
@@ -78,9 +82,13 @@ class Stream:
         if handle is None:
             raise StopIteration
         chunk = binding.ChunkStruct()
+        status = binding.TIMEOUT
         try:
-            status = binding.check(self._lib.kz_stream_read(handle, -1, C.byref(chunk)))
-        except BaseException:
+            # Back in Python now and then, so that Ctrl-C is seen during a long chunk.
+            while status == binding.TIMEOUT:
+                read = self._lib.kz_stream_read(handle, _POLL_MS, C.byref(chunk))
+                status = binding.check(read)
+        except KazeiaError:
             self._free()
             raise
         if status == binding.END:
@@ -88,8 +96,6 @@ class Stream:
             raise StopIteration
         pcm = np.ctypeslib.as_array(chunk.pcm, (chunk.n_samples,)).copy()
         self._samples += len(pcm)
-        if self._pcm is not None:
-            self._pcm.append(pcm)
         return Chunk(pcm, chunk.index, chunk.first_frame, chunk.n_frames, chunk.t_s)
 
     @property
@@ -109,24 +115,6 @@ class Stream:
             if self._handle is not None:
                 self._lib.kz_stream_cancel(self._handle)
 
-    def push_text(self, ids: npt.NDArray[np.int32]) -> None:
-        """Appends text tokens to a stream opened with its text incomplete."""
-        with self._lock:
-            if self._handle is not None:
-                array = np.ascontiguousarray(ids, np.int32)
-                binding.check(
-                    self._lib.kz_stream_push_text(self._handle, binding.ints(array), len(array))
-                )
-
-    def finish_text(self, closing_ids: npt.NDArray[np.int32]) -> None:
-        """Declares the text complete; closing_ids (tts_eos) are its last tokens."""
-        with self._lock:
-            if self._handle is not None:
-                array = np.ascontiguousarray(closing_ids, np.int32)
-                binding.check(
-                    self._lib.kz_stream_finish_text(self._handle, binding.ints(array), len(array))
-                )
-
     def _finish(self) -> None:
         r = binding.ResultStruct(struct_size=C.sizeof(binding.ResultStruct))
         binding.check(self._lib.kz_stream_result(self._handle, C.byref(r)))
@@ -138,7 +126,7 @@ class Stream:
         )
         seconds = self._samples / self._sample_rate
         self._result = Result(
-            pcm=np.concatenate(self._pcm) if self._pcm else np.empty(0, np.float32),
+            pcm=np.empty(0, np.float32),
             sample_rate=self._sample_rate,
             codes=codes,
             ended=_ENDED[r.ended],
@@ -178,6 +166,7 @@ class DecoderStream:
 
     def __init__(self, model: C.c_void_p, *, n_codebooks: int, samples_per_frame: int) -> None:
         self._lib = binding.library()
+        self._lock = threading.Lock()
         self._n_codebooks = n_codebooks
         self._samples_per_frame = samples_per_frame
         self._handle: C.c_void_p | None = C.c_void_p()
@@ -189,25 +178,25 @@ class DecoderStream:
         Raises:
             InvalidInput: wrong shape or a code outside the codebook; nothing was decoded.
         """
-        if self._handle is None:
-            raise EngineError("the decoder is closed")
         array = as_codes(codes, self._n_codebooks)
         pcm = np.empty(len(array) * self._samples_per_frame, np.float32)
-        binding.check(
-            self._lib.kz_decoder_feed(
-                self._handle, binding.ints(array), len(array), binding.floats(pcm)
-            )
-        )
+        with self._lock:
+            if self._handle is None:
+                raise EngineError("the decoder is closed")
+            arguments = (self._handle, binding.ints(array), len(array), binding.floats(pcm))
+            binding.check(self._lib.kz_decoder_feed(*arguments))
         return pcm
 
     def reset(self) -> None:
         """Forgets everything decoded so far."""
-        if self._handle is not None:
-            binding.check(self._lib.kz_decoder_reset(self._handle))
+        with self._lock:
+            if self._handle is not None:
+                binding.check(self._lib.kz_decoder_reset(self._handle))
 
     def close(self) -> None:
-        """Frees the memory."""
-        handle, self._handle = self._handle, None
+        """Frees the memory, after a feed() that is running."""
+        with self._lock:
+            handle, self._handle = self._handle, None
         if handle is not None:
             self._lib.kz_decoder_free(handle)
 

@@ -1,7 +1,6 @@
 // The C boundary: arguments checked, exceptions turned into statuses.
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "engine/engine.h"
 #include "engine/trace.h"
@@ -61,7 +60,7 @@ kz_status kz_model_load(const char *talker_path, const char *codec_path,
         require(talker_path, "talker_path");
         require(codec_path, "codec_path");
         require(out, "out");
-        kz_load_params p{sizeof(kz_load_params), KZ_PRECISION_AUTO, 0};
+        kz_load_params p{sizeof(kz_load_params), KZ_PRECISION_AUTO, 0, 0};
         if (params) {
             if (params->struct_size != sizeof(kz_load_params)) {
                 kz::fail(KZ_ERR_ARGUMENT, "kz_load_params has size %u, expected %zu",
@@ -74,8 +73,8 @@ kz_status kz_model_load(const char *talker_path, const char *codec_path,
         }
         if (p.n_threads < 0 || p.n_threads > 1024)
             kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
-        // On Linux this is what the process may run on, not what the machine has.
-        const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+        const int cores = kz::usable_cores();
+        if (!p.keep_ggml_log) kz::capture_ggml_log();
         auto model = std::make_unique<kz_model>();
         model->engine = std::make_shared<kz::Engine>(
             kz::load_model(talker_path, codec_path, p.precision == KZ_PRECISION_F32),

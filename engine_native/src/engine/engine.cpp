@@ -109,6 +109,8 @@ void Engine::cancel(Stream &stream) {
         stream.generated = stream.finished = true;
         stream.chunks.clear();
         stream.queued_frames = 0;
+        if (stream.waiting_since >= 0) stream.waited += now_s() - stream.waiting_since;
+        stream.waiting_since = -1;
         stream.readable.notify_all();
     }
     generate_.notify_one();
@@ -130,7 +132,7 @@ void Engine::result(Stream &s, kz_result &r) {
     r.codes = s.codes.data();
     r.ttfb_s = s.first_chunk < 0 ? -1 : s.first_chunk - s.opened;
     r.wait_s = s.waited;
-    r.work_s = s.last_chunk < 0 ? 0 : s.last_chunk - s.opened - s.waited;
+    r.work_s = s.last_chunk < 0 ? 0 : s.last_chunk - s.opened - s.waited_before_last;
     const double stages[KZ_N_STAGES] = {s.generator_times.prefill, s.generator_times.talker,
                                         s.generator_times.cp,      s.generator_times.sample,
                                         s.codec_times.quant,       s.codec_times.preconv,
@@ -171,7 +173,8 @@ std::shared_ptr<Stream> Engine::next_to_generate(int32_t &text, bool &eos_allowe
     for (size_t i = 0; i < streams_.size(); i++) {
         const size_t turn = (generate_turn_ + i) % streams_.size();
         Stream &s = *streams_[turn];
-        const bool full = s.request.chunk != 0 && s.n_frames - s.taken >= kMaxQueuedFrames;
+        const int queue = std::max(kMaxQueuedFrames, s.request.chunk);
+        const bool full = s.request.chunk != 0 && s.n_frames - s.taken >= queue;
         if (s.generated || full) continue;
         if (!text_ready(s)) {
             if (s.waiting_since < 0) s.waiting_since = now_s();
@@ -321,13 +324,8 @@ void Engine::decode_loop() {
         CodecStageTimes times;
         const kz_status status = guarded([&] {
             chunk.pcm.resize(static_cast<size_t>(n) * static_cast<size_t>(c.samples_per_frame));
-            // Piece by piece, so that a cancel is seen within a few frames.
-            for (int done = 0; done < n && !stream->stop; done += CodecDecoder::kMaxFrames) {
-                const int piece = std::min(CodecDecoder::kMaxFrames, n - done);
-                decoder.decode(
-                    stream->codec, codes.data() + done * width, piece,
-                    chunk.pcm.data() + static_cast<ptrdiff_t>(done) * c.samples_per_frame, &times);
-            }
+            decoder.set_stop(&stream->stop);
+            if (!decoder.decode(stream->codec, codes.data(), n, chunk.pcm.data(), &times)) return;
             const int skipped = std::clamp(stream->request.skip_frames - chunk.first_frame, 0, n);
             chunk.pcm.erase(chunk.pcm.begin(), chunk.pcm.begin() + static_cast<ptrdiff_t>(skipped) *
                                                                        c.samples_per_frame);
@@ -358,6 +356,7 @@ void Engine::decoded(Stream &s, PcmChunk chunk) {
         const double now = now_s();
         if (s.first_chunk < 0) s.first_chunk = now;
         s.last_chunk = now;
+        s.waited_before_last = s.waited;
         s.last_size = chunk.n_frames;
         s.queued_frames += chunk.n_frames;
         chunk.index = s.n_chunks++;

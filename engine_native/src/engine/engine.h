@@ -54,8 +54,9 @@ struct Stream {
     std::deque<PcmChunk> chunks;  // ready, not yet read
     int queued_frames = 0;        // audio of chunks, in frames
     int n_chunks = 0, last_size = 0;
-    const double opened;                                                       // s
-    double first_chunk = -1, last_chunk = -1, waiting_since = -1, waited = 0;  // s
+    const double opened;  // s
+    double first_chunk = -1, last_chunk = -1, waiting_since = -1, waited = 0,
+           waited_before_last = 0;  // s
     GeneratorTimes generator_times;
     CodecStageTimes codec_times;
     double decode_time = 0;

@@ -6,7 +6,6 @@ namespace kz {
 
 std::unique_ptr<const Model> load_model(const std::string &talker_path,
                                         const std::string &codec_path, bool f32) {
-    capture_ggml_log();
     const GgufFile talker(talker_path);
     const GgufFile codec(codec_path);
     auto model = std::make_unique<Model>();

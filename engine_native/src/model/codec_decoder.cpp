@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/clock.h"
+#include "runtime/status.h"
 
 namespace kz {
 
@@ -46,19 +47,20 @@ CodecDecoder::CodecDecoder(const CodecWeights &weights)
       k_(*weights.kernels),
       rope_(weights.config.block.head_dim, weights.config.block.rope_theta) {}
 
-void CodecDecoder::decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+bool CodecDecoder::decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
                           CodecStageTimes *times) {
     CodecStageTimes unused;
     while (n_frames > 0) {
         const int n = std::min(n_frames, kMaxFrames);
-        decode_some(state, codes, n, pcm, times ? *times : unused);
+        if (!decode_some(state, codes, n, pcm, times ? *times : unused)) return false;
         codes += static_cast<ptrdiff_t>(n) * w_.config.n_codebooks;
         pcm += static_cast<ptrdiff_t>(n) * w_.config.samples_per_frame;
         n_frames -= n;
     }
+    return true;
 }
 
-void CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, float *pcm,
+bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, float *pcm,
                                CodecStageTimes &times) {
     const CodecConfig &c = w_.config;
     int t = n;
@@ -90,6 +92,7 @@ void CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
         }
         probe("upsample", x_.data(), t, c.latent);
     }
+    if (stopped()) return false;
     const ScopedTimer timer(times.bigvgan);
     const int context = w_.entry.context();
     float *padded = at_least(padded_, static_cast<size_t>(context + t) * c.latent);
@@ -99,6 +102,7 @@ void CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
     probe("dac.entry", x_.data(), t, c.channels[0]);
     for (size_t i = 0; i < w_.blocks.size(); i++) {
         dac_block(state, i, t);
+        if (stopped()) return false;
         t *= c.rates[i];
         static constexpr const char *kNames[] = {"dac.0", "dac.1", "dac.2", "dac.3"};
         if (i < 4) probe(kNames[i], x_.data(), t, c.channels[i + 1]);
@@ -108,8 +112,14 @@ void CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
     k_.snake(padded + static_cast<size_t>(left) * width, x_.data(), w_.post_snake.alpha.data(),
              w_.post_snake.beta.data(), t, width);
     w_.post_conv.run(k_, padded, state.post_conv.data(), pcm, t);
-    for (int i = 0; i < t; i++) pcm[i] = std::clamp(pcm[i], -1.0f, 1.0f);
+    for (int i = 0; i < t; i++) {
+        if (!std::isfinite(pcm[i])) {
+            fail(KZ_ERR_COMPUTE, "the codec decoder produced a sample that is not finite");
+        }
+        pcm[i] = std::clamp(pcm[i], -1.0f, 1.0f);
+    }
     probe("pcm", pcm, t, 1);
+    return true;
 }
 
 // Rows of codebook 0 and the sum of the others side by side, then one product.
@@ -146,8 +156,8 @@ void CodecDecoder::pre_transformer(CodecState &state, int t) {
     for (size_t l = 0; l < w_.layers.size(); l++) {
         const PreTransformerLayer &layer = w_.layers[l];
         float *y = at_least(y_, rows * std::max(hidden, static_cast<size_t>(b.q_width())));
-        float *z =
-            at_least(z_, rows * static_cast<size_t>(std::max(layer.qkv.out, layer.gate_up.out)));
+        float *z = at_least(
+            z_, rows * static_cast<size_t>(std::max({layer.qkv.out, layer.gate_up.out, b.hidden})));
         for (size_t i = 0; i < rows; i++)
             k_.rms_norm(y + i * hidden, h + i * hidden, layer.attn_norm.data(), b.eps, b.hidden);
         layer.qkv.run(k_, y, z, t);

@@ -11,6 +11,7 @@
 // is carried without its bias.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -93,8 +94,13 @@ class CodecDecoder {
     explicit CodecDecoder(const CodecWeights &weights);
 
     // codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].  Codes must be in range.
-    void decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+    // False when the stop flag was seen: the state is then of no more use.  Throws KZ_ERR_COMPUTE
+    // when samples are not finite.
+    bool decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
                 CodecStageTimes *times);
+
+    // Looked at between the stages of a frame; nullptr: never.
+    void set_stop(const std::atomic<bool> *stop) { stop_ = stop; }
 
     // Called with every stage's output: name, values [t][c], t, c.
     using Probe = std::function<void(const char *, const float *, int, int)>;
@@ -104,13 +110,14 @@ class CodecDecoder {
     static constexpr int kMaxFrames = 8;
 
   private:
-    void decode_some(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+    bool decode_some(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
                      CodecStageTimes &times);
     void quantizer(const int32_t *codes, int t, float *out);
     void pre_transformer(CodecState &state, int t);
     void attention(CodecState &state, int layer, int t);
     void upsample_stage(CodecState &state, size_t stage, int t);
     void dac_block(CodecState &state, size_t block, int t);
+    bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
     void probe(const char *name, const float *x, int t, int c) {
         if (probe_) probe_(name, x, t, c);
     }
@@ -119,6 +126,7 @@ class CodecDecoder {
     const Kernels &k_;
     Rope rope_;
     Probe probe_;
+    const std::atomic<bool> *stop_ = nullptr;
     FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_;
 };
 

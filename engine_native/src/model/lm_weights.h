@@ -15,7 +15,6 @@ class EmbeddingTable {
     explicit EmbeddingTable(const ggml_tensor *table);
     // out [width] += row
     void add_row(int64_t row, float *out, FloatBuffer &scratch) const;
-    int width() const { return static_cast<int>(table_->ne[0]); }
 
   private:
     const ggml_tensor *table_ = nullptr;

@@ -47,8 +47,9 @@ void Sampler::penalised(const float *logits, int n, const uint8_t *suppressed,
                         const int32_t *history, int n_history) {
     scores_.assign(logits, logits + n);
     for (int i = 0; i < n; i++) {
-        if (std::isnan(logits[i]))
-            fail(KZ_ERR_COMPUTE, "the logits hold NaN (first at id %d of %d)", i, n);
+        if (std::isnan(logits[i]) || logits[i] == INFINITY) {
+            fail(KZ_ERR_COMPUTE, "the logits hold NaN or infinity (first at id %d of %d)", i, n);
+        }
     }
     if (s_.repetition_penalty != 1.0f) {
         const int first = s_.rep_window > 0 ? std::max(0, n_history - s_.rep_window) : 0;
@@ -76,7 +77,9 @@ void Sampler::probabilities(const float *logits, int n, const uint8_t *suppresse
         probs[std::max_element(scores_.begin(), scores_.end()) - scores_.begin()] = 1.0f;
         return;
     }
-    for (float &x : scores_) x /= s_.temperature;
+    // The largest becomes 0 first: a tiny temperature must not overflow.
+    const float largest = *std::max_element(scores_.begin(), scores_.end());
+    for (float &x : scores_) x = (x - largest) / s_.temperature;
     if (s_.top_k > 0 && s_.top_k < n) {
         // Everything equal to the k-th largest stays, as in the reference.
         sorted_ = scores_;
@@ -87,11 +90,9 @@ void Sampler::probabilities(const float *logits, int n, const uint8_t *suppresse
             if (x < least) x = -INFINITY;
         }
     }
-    const float max = *std::max_element(scores_.begin(), scores_.end());
     const auto softmax = [&] {
         double sum = 0;
-        for (int i = 0; i < n; i++)
-            sum += probs[i] = std::exp(scores_[static_cast<size_t>(i)] - max);
+        for (int i = 0; i < n; i++) sum += probs[i] = std::exp(scores_[static_cast<size_t>(i)]);
         for (int i = 0; i < n; i++) probs[i] = static_cast<float>(probs[i] / sum);
     };
     softmax();

@@ -17,7 +17,7 @@ void keep_context(const float *padded, float *left, int rows, int t, int width) 
 
 void CausalConv::run(const Kernels &k, float *padded, float *left, float *y, int t) const {
     std::copy_n(left, static_cast<size_t>(context()) * in, padded);
-    if (out == 1 && dilation == 1) {
+    if (plain) {
         // One output channel would leave a packed panel almost empty; its taps are contiguous.
         for (int i = 0; i < t; i++)
             y[i] = bias[0] + k.dot(padded + static_cast<size_t>(i) * in, w.data(), taps * in);
@@ -89,7 +89,8 @@ CausalConv read_causal_conv(const GgufFile &f, const Kernels &k, const std::stri
             for (int i = 0; i < in; i++) *column++ = source[static_cast<size_t>(i) * c.taps];
         }
     };
-    if (out == 1 && dilation == 1) {
+    c.plain = dilation == 1 && out == 1 && c.taps > 1;
+    if (c.plain) {
         c.w.resize(w.size());
         read(0, c.w.data());
     } else {

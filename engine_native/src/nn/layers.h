@@ -19,8 +19,9 @@ struct Linear {
 // Left-padded convolution of stride 1: y[t] sees x[t - (taps-1)*dilation .. t].
 struct CausalConv {
     int in = 0, out = 0, taps = 0, dilation = 1;
-    FloatBuffer w;     // packed panels of [taps * in][out]
-    FloatBuffer bias;  // [out]
+    bool plain = false;  // one output channel: w is [taps * in], not packed
+    FloatBuffer w;       // packed panels of [taps * in][out]
+    FloatBuffer bias;    // [out]
 
     int context() const { return (taps - 1) * dilation; }  // steps of x that the state holds
     // padded [context + t][in]: the caller writes x behind the first context() rows; the layer

@@ -1,7 +1,12 @@
 #include "runtime/device.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <mutex>
+#include <thread>
 
 #include "runtime/status.h"
 
@@ -12,6 +17,14 @@ void capture_ggml_log() {
     static std::once_flag once;
     std::call_once(once,
                    [] { ggml_log_set([](ggml_log_level, const char *, void *) {}, nullptr); });
+}
+
+int usable_cores() {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 ggml_backend_dev_t cpu_device() {

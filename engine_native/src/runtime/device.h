@@ -24,6 +24,9 @@ using GallocrPtr = std::unique_ptr<ggml_gallocr, GgmlDeleter>;
 // Takes ggml's log lines away from stderr; call before the first use of ggml.
 void capture_ggml_log();
 
+// Cores this process may run on: its affinity, not what the machine has.
+int usable_cores();
+
 // The processor device.  Throws KZ_ERR_INTERNAL when ggml has none.
 ggml_backend_dev_t cpu_device();
 

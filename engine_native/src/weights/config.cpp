@@ -45,6 +45,13 @@ void check_heads(const GgufFile &file, const BlockConfig &b, const char *part) {
     }
 }
 
+void grow_frame(const GgufFile &file, CodecConfig &c, int stride) {
+    c.samples_per_frame *= stride;
+    if (c.samples_per_frame > (1 << 16)) {
+        fail(KZ_ERR_FORMAT, "%s: more than %d samples a frame", file.path().c_str(), 1 << 16);
+    }
+}
+
 }  // namespace
 
 TalkerConfig read_talker_config(const GgufFile &file) {
@@ -175,7 +182,7 @@ CodecConfig read_codec_config(const GgufFile &file) {
         const ggml_tensor *conv = file.require(p + ".conv.weight", {-1, c.latent, c.latent});
         c.upsample.push_back(
             bounded(file, "up.blk kernel", static_cast<uint32_t>(conv->ne[0]), 64));
-        c.samples_per_frame *= c.upsample.back();
+        grow_frame(file, c, c.upsample.back());
         c.upsample_ffn = static_cast<int>(file.require(p + ".pw1.weight", {c.latent, -1})->ne[1]);
     }
     c.channels.push_back(
@@ -190,9 +197,7 @@ CodecConfig read_codec_config(const GgufFile &file) {
         c.rates.push_back(
             bounded(file, "dac.blk stride", static_cast<uint32_t>(conv->ne[0] / 2), 64));
         c.channels.push_back(static_cast<int>(conv->ne[1]));
-        c.samples_per_frame *= c.rates.back();
-        if (c.samples_per_frame > (1 << 20))
-            fail(KZ_ERR_FORMAT, "%s: too many samples per frame", file.path().c_str());
+        grow_frame(file, c, c.rates.back());
     }
     if (c.layers == 0 || c.rates.empty()) {
         fail(KZ_ERR_FORMAT, "%s: tensor %s is missing", file.path().c_str(),

@@ -34,6 +34,13 @@ GgufFile::GgufFile(const std::string &path) : path_(path) {
         if (std::fseek(file_, 0, SEEK_END) != 0) fail(KZ_ERR_FILE, "%s: cannot seek", path.c_str());
         const auto size = static_cast<uint64_t>(std::ftell(file_));
         for (int64_t i = 0; i < gguf_get_n_tensors(gguf_.get()); i++) {
+            const ggml_tensor *t = find(gguf_get_tensor_name(gguf_.get(), i));
+            for (const int64_t n : t->ne) {
+                if (n < 1 || n > INT32_MAX) {
+                    fail(KZ_ERR_FORMAT, "%s: tensor %s has shape %s", path.c_str(), t->name,
+                         shape_text(t).c_str());
+                }
+            }
             const uint64_t end = gguf_get_data_offset(gguf_.get()) +
                                  gguf_get_tensor_offset(gguf_.get(), i) +
                                  gguf_get_tensor_size(gguf_.get(), i);
@@ -90,17 +97,6 @@ uint32_t GgufFile::u32_or(const char *name, uint32_t fallback) const {
 float GgufFile::f32_or(const char *name, float fallback) const {
     const int64_t id = key(name, GGUF_TYPE_FLOAT32);
     return id < 0 ? fallback : gguf_get_val_f32(gguf_.get(), id);
-}
-
-std::vector<std::string> GgufFile::string_array(const char *name) const {
-    const int64_t id = key(name, GGUF_TYPE_ARRAY);
-    if (id < 0) return {};
-    if (gguf_get_arr_type(gguf_.get(), id) != GGUF_TYPE_STRING) {
-        fail(KZ_ERR_FORMAT, "%s: key %s is not an array of strings", path_.c_str(), name);
-    }
-    std::vector<std::string> out(gguf_get_arr_n(gguf_.get(), id));
-    for (size_t i = 0; i < out.size(); i++) out[i] = gguf_get_arr_str(gguf_.get(), id, i);
-    return out;
 }
 
 const ggml_tensor *GgufFile::find(const std::string &name) const {

@@ -31,7 +31,6 @@ class GgufFile {
     float require_f32(const char *key) const;
     uint32_t u32_or(const char *key, uint32_t fallback) const;
     float f32_or(const char *key, float fallback) const;
-    std::vector<std::string> string_array(const char *key) const;  // empty when absent
 
     bool has(const std::string &name) const { return find(name) != nullptr; }
     // Shape and type of a tensor that must exist, fastest dimension first.
