@@ -279,3 +279,9 @@ def test_engine_layers_include_downwards_only() -> None:
         assert includes_upwards(path, path.read_text("utf-8")) == [], path
     planted = '#include "nn/kernels.h"\n#include "engine/engine.h"\n'
     assert includes_upwards(Path("nn/layers.cpp"), planted) == ["engine"]
+
+
+def test_measurements_name_their_machine() -> None:
+    text = (ROOT / "engine_native" / "PERF.md").read_text("utf-8")
+    for word in ("**Machine**", "RTF", "first audio", "RSS"):
+        assert word in text

@@ -24,8 +24,8 @@
  *   - A kz_model may be used from any number of threads at once.  A kz_stream
  *     has one reader; kz_stream_cancel() may be called from any thread.
  *   - Structs that callers fill start with their own size: struct_size = sizeof(the struct).
- *   - Prompts may be computed on several OpenMP threads; OMP_WAIT_POLICY=passive, set before the
- *     process loads libgomp, keeps them from spinning on a busy machine.
+ *   - Prompts may be computed on several OpenMP threads; GOMP_SPINCOUNT=1000, set before the
+ * process loads libgomp, keeps them from spinning long on a busy machine.
  *   - An id of -1 means "no token here".
  */
 #ifndef KAZEIA_H

@@ -31,7 +31,7 @@ def test_keys_and_units(figures: dict, golden_models: dict[str, Path]) -> None:
     assert figures["model_mb"] == round(sum(f.stat().st_size for f in files) / 1e6, 1)
     assert figures["rss_mb"] > figures["model_mb"]
     assert (figures["frames"], figures["repeat"], figures["chunk"]) == (12, 2, "auto")
-    assert figures["text_tokens"] > 10
+    assert 10 < figures["text_tokens"] <= 19
     assert json.loads(json.dumps(figures)) == figures
 
 

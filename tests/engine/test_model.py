@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -201,6 +202,18 @@ def test_closing_while_others_call(golden_models: dict[str, Path]) -> None:
         assert outcomes == ["closed"] * 4
 
 
+def test_a_forked_child_is_told(model: Model) -> None:
+    model.synthesize(TEXT, max_frames=2, ignore_eos=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            model.synthesize(TEXT, max_frames=2)
+        except EngineError as error:
+            os._exit(0 if "fork" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_chunk_larger_than_the_queue(model: Model) -> None:
     with model.stream(TEXT, max_frames=150, ignore_eos=True, chunk=100) as stream:
         assert [chunk.n_frames for chunk in stream] == [100, 50]
@@ -270,6 +283,7 @@ def test_decode_stream_equals_decode(model: Model) -> None:
         (np.full((2, 16), -1), "outside"),
         (np.full((2, 16), 2**40), "outside"),
         ([[1, 2], [3]], "no array"),
+        (np.zeros((2, 16), "timedelta64[s]"), "integers"),
     ],
 )
 def test_bad_codes(model: Model, codes: Any, message: str) -> None:
@@ -302,6 +316,11 @@ def test_bad_codes(model: Model, codes: Any, message: str) -> None:
         ({"text_mode": "fast"}, "text_mode"),
         ({"voice": "vivian"}, "voice"),
         ({"speaker": 3}, "speaker"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"top_p": np.complex64(1)}, "top_p"),
+        ({"ignore_eos": None}, "ignore_eos"),
+        ({"profile": math.nan}, "profile"),
+        ({"chunk": np.array([1, 2])}, "chunk"),
         ({"language": ["fr"]}, "language"),
         ({"instruct": b"slowly"}, "instruct"),
     ],

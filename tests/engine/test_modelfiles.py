@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import time
@@ -169,3 +170,12 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     start = time.perf_counter()
     assert read_header(path).tensors["big"] == ((1 << 20, 1 << 10), 0)
     assert time.perf_counter() - start < 1
+
+
+def test_a_pipe_among_the_models_is_refused_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.gguf"
+    os.mkfifo(pipe)
+    with pytest.raises(ModelFormatError, match="not a file"):
+        read_header(pipe)
+    with pytest.raises(ModelFormatError, match="not a file"):
+        find_pair(tmp_path)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from true_vocabulary import CONTROL, reference_tokenizer, write_true_vocabulary
 
 from kazeia_engine import EngineClosed, InvalidInput, ModelFormatError, ModelNotFound, Tokenizer
+from kazeia_engine.modelfiles import find_pair
 from kazeia_engine.tokenizer import MAX_COMBINING_RUN
 from kazeia_engine.vocabulary import ModelVocabulary
 
@@ -278,3 +279,14 @@ def test_facts_from_the_token_list(true_file: Path) -> None:
     assert (vocab.codec.think_bos, vocab.codec.think_eos) == (2156, 2157)
     assert (vocab.text.pad, vocab.text.bos, vocab.text.eos) == (151671, 151672, 151673)
     assert dict(vocab.languages) == {"english": 2050, "french": 2061}
+
+
+def test_a_token_that_stands_twice_is_an_error_not_the_end_of_the_process(
+    golden_models: dict[str, Path], tmp_path: Path
+) -> None:
+    talker = find_pair(golden_models["custom-equal"]).talker.read_bytes()
+    assert talker.count(b"<|codec_5|>") == talker.count(b"<|codec_6|>") == 1
+    damaged = tmp_path / "talker.gguf"
+    damaged.write_bytes(talker.replace(b"<|codec_5|>", b"<|codec_6|>"))
+    with pytest.raises(ModelFormatError, match=r"<\|codec_6\|>.*more than once"):
+        Tokenizer(damaged)

@@ -63,7 +63,8 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 # ggml's OpenMP threads spin at every barrier by default: with another process on a core a prompt
 # then takes many times as long (engine_native/adr/0005).  Must be set before libgomp is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # A library logs nothing by itself; the application decides.
 logging.getLogger("kazeia").addHandler(logging.NullHandler())

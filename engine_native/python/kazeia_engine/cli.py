@@ -134,6 +134,8 @@ def bench(
             _refuse(f"--chunk is {chunk!r}: expected auto, 0 or a number of frames")
         if json_file is not None and not json_file.absolute().parent.is_dir():
             _refuse(f"{json_file.parent} is not a folder: cannot write {json_file}")
+        if json_file is not None and json_file.is_dir():
+            _refuse(f"{json_file} is a folder: expected the name of a JSON file")
         figures = run(
             model,
             frames=frames,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine import binding
-from kazeia_engine.errors import EngineClosed, InvalidInput
+from kazeia_engine.errors import EngineClosed, EngineError, InvalidInput
 from kazeia_engine.modelfiles import find_pair
 from kazeia_engine.prompt import Prompt, build_prompt
 from kazeia_engine.stream import DecoderStream, Stream, as_codes
@@ -61,6 +61,7 @@ class Model:
     ) -> None:
         self._lib = binding.library()
         self._handle: C.c_void_p | None = handle
+        self._process = os.getpid()  # the engine's threads do not exist in a forked child
         self._idle = threading.Condition()  # guards the handle and the calls that use it
         self._calls = 0
         self._tokenizer = tokenizer
@@ -204,6 +205,7 @@ class Model:
         Raises:
             InvalidInput: the text is empty or too long, or an option is unknown or out of range.
             EngineClosed: the model was closed.
+            EngineError: the process was forked after loading.
         """
         options = {
             "speaker": speaker,
@@ -323,7 +325,7 @@ class Model:
             handle, self._handle = self._handle, None
             while self._calls:
                 self._idle.wait()
-        if handle is not None:
+        if handle is not None and os.getpid() == self._process:
             self._lib.kz_model_free(handle)
 
     @contextmanager
@@ -332,6 +334,8 @@ class Model:
         with self._idle:
             if self._handle is None:
                 raise EngineClosed("the model is closed")
+            if os.getpid() != self._process:
+                raise EngineError("the model was loaded before a fork: load it in the child")
             handle = self._handle
             self._calls += 1
         try:
@@ -398,12 +402,14 @@ class Model:
         params.min_frames = min(o.integer("min_frames", 2, 0, 1 << 30), params.max_frames)
         chunk = o.take("chunk", "auto")
         params.chunk = (
-            -1 if chunk == "auto" else _integer("chunk", chunk, 0, self._native.max_positions)
+            -1
+            if isinstance(chunk, str) and chunk == "auto"
+            else _integer("chunk", chunk, 0, self._native.max_positions)
         )
         params.skip_frames = o.integer("skip_frames", 0, 0, self._native.max_positions)
-        params.cp_recompute = int(not o.take("cp_cache", True))
-        params.ignore_eos = int(o.take("ignore_eos", False))
-        params.profile = int(o.take("profile", False))
+        params.cp_recompute = int(not o.flag("cp_cache", True))
+        params.ignore_eos = int(o.flag("ignore_eos", False))
+        params.profile = int(o.flag("profile", False))
         o.done()
         return prompt, params
 
@@ -433,6 +439,12 @@ class _Options:
             raise InvalidInput(f"{name} is {value!r}, expected a string", param=name)
         return value
 
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.take(name, default)
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidInput(f"{name} is {value!r}, expected True or False", param=name)
+        return bool(value)
+
     def integer(self, name: str, default: int, low: int, high: int) -> int:
         return _integer(name, self.take(name, default), low, high)
 
@@ -440,9 +452,12 @@ class _Options:
         self, name: str, default: float, low: float, high: float, *, above: bool = False
     ) -> float:
         value = self.take(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise InvalidInput(f"{name} is {value!r}, expected a number", param=name)
-        x = float(value)
+        try:
+            x = float(value)
+        except OverflowError:
+            x = math.inf
         if not math.isfinite(x) or x < low or x > high or (above and x == low):
             bounds = f"more than {low:g} and at most {high:g}" if above else f"{low:g}..{high:g}"
             raise InvalidInput(f"{name} is {x:g}, expected {bounds}", param=name)

@@ -164,6 +164,8 @@ def read_header(path: Path) -> GgufHeader:
     when it does not exist.
     """
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
+            raise ModelFormatError(f"{path} is not a file")
         with path.open("rb") as f:
             if path.stat().st_size == 0:
                 raise ModelFormatError(f"{path} is empty")

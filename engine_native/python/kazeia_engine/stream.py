@@ -39,7 +39,7 @@ def as_codes(codes: npt.ArrayLike, n_codebooks: int) -> npt.NDArray[np.int32]:
         raise InvalidInput(
             f"codes have shape {array.shape}, expected [T, {n_codebooks}]", param="codes"
         )
-    if not np.issubdtype(array.dtype, np.integer):
+    if array.dtype.kind not in "iu":
         raise InvalidInput(f"codes have type {array.dtype}, expected integers", param="codes")
     if array.min() < 0 or array.max() > np.iinfo(np.int32).max:
         raise InvalidInput("codes are outside the codebook", param="codes")

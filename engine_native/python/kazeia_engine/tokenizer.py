@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 import unicodedata
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -226,6 +227,12 @@ def _check_family(path: Path) -> None:
             f"{path}: tokenizer.ggml.model is {model!r} and tokenizer.ggml.pre {pre!r}, "
             f"expected 'gpt2' and {' or '.join(map(repr, _PRE_TOKENIZERS))}"
         )
+    # llama.cpp ends the process when two tokens have the same text.
+    with GgufKeys(path) as keys:
+        tokens = keys.strings("tokenizer.ggml.tokens") or ()
+    if len(set(tokens)) != len(tokens):
+        twice = next(t for t, n in Counter(tokens).items() if n > 1)
+        raise ModelFormatError(f"{path}: tokenizer.ggml.tokens holds {twice!r} more than once")
 
 
 def _open_vocabulary(path: Path) -> tuple[Any, Any]:

@@ -205,6 +205,10 @@ CodecConfig read_codec_config(const GgufFile &file) {
     }
     c.sample_rate = bounded(file, "kazeia.codec.sample_rate",
                             file.u32_or("kazeia.codec.sample_rate", 24000), 768000);
+    if (c.sample_rate < 1000) {
+        fail(KZ_ERR_FORMAT, "%s: key kazeia.codec.sample_rate is %d, expected 1000 or more",
+             file.path().c_str(), c.sample_rate);
+    }
     return c;
 }
 
