@@ -62,6 +62,8 @@ def test_result_adds_up(model: Model) -> None:
     assert set(result.stages) == {"prefill", "talker", "cp", "sample", "decoder", *decoder}
     assert all(result.stages[s] > 0 for s in ("prefill", "talker", "cp", "decoder", *decoder))
     assert sum(result.stages[s] for s in decoder) <= result.stages["decoder"]
+    unmeasured = model.synthesize(TEXT, max_frames=2, ignore_eos=True)
+    assert set(unmeasured.stages) == {"prefill", "talker", "cp", "sample", "decoder"}
 
 
 @pytest.mark.parametrize("chunk", ["auto", 0, 1, 3, 100])

@@ -179,3 +179,8 @@ def test_a_pipe_among_the_models_is_refused_not_waited_for(tmp_path: Path) -> No
         read_header(pipe)
     with pytest.raises(ModelFormatError, match="not a file"):
         find_pair(tmp_path)
+
+
+def test_an_official_folder_is_named_as_one(golden_dir: Path) -> None:
+    with pytest.raises(ModelFormatError, match="kazeia convert"):
+        find_pair(golden_dir / "custom-equal")

@@ -94,6 +94,11 @@ def _find_in_folder(folder: Path) -> ModelPair:
     codecs, _ = _scan(folder, _CODEC)
     if not talkers or not codecs:
         _raise_first(damaged)
+        if (folder / "config.json").is_file() and not talkers and not codecs:
+            raise ModelFormatError(
+                f"{folder} looks like an official model folder: make a pair of GGUF files of it "
+                "with `kazeia convert`"
+            )
         missing = [_ROLES[a] for a, found in ((_TALKER, talkers), (_CODEC, codecs)) if not found]
         raise ModelNotFound(
             f"{folder} holds no {' and no '.join(missing)} file; expected a pair of GGUF files "

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["DecoderStream", "Stream", "as_codes"]
 
 _POLL_MS = 200
+_DECODER_PARTS = ("quant", "preconv", "pretr", "upsample", "bigvgan")
 _ENDED: dict[int, Ended] = {1: "eos", 2: "max_frames", 3: "cancelled"}
 
 
@@ -64,6 +65,7 @@ class Stream:
         warnings: tuple[str, ...] = (),
     ) -> None:
         self._lib = binding.library()
+        self._profiled = bool(params.profile)
         self._owner = owner  # a model that is collected ends its streams
         self._sample_rate = sample_rate
         self._n_codebooks = n_codebooks
@@ -133,10 +135,15 @@ class Stream:
             ttfb_s=r.ttfb_s if r.ttfb_s >= 0 else float("nan"),
             n_chunks=r.n_chunks,
             rtf=r.work_s / seconds if seconds else float("nan"),
-            stages=dict(zip(binding.stage_names(), r.stage_s, strict=True)),
+            stages=self._stages(r),
             warnings=self.warnings + _truncation(r.ended, r.n_frames),
         )
         self._free()
+
+    def _stages(self, result: binding.ResultStruct) -> dict[str, float]:
+        """Seconds by stage; those of the decoder's parts only where they were measured."""
+        stages = dict(zip(binding.stage_names(), result.stage_s, strict=True))
+        return {k: s for k, s in stages.items() if self._profiled or k not in _DECODER_PARTS}
 
     def _free(self) -> None:
         with self._lock:
@@ -158,7 +165,7 @@ class Stream:
 def _truncation(ended: int, frames: int) -> tuple[str, ...]:
     if _ENDED[ended] != "max_frames":
         return ()
-    return (f"cut at {frames} frames before the speech ended by itself",)
+    return (f"cut at {frames} frames before the speech ended by itself (limit: max_frames)",)
 
 
 class DecoderStream:
