@@ -85,6 +85,13 @@ def test_measurements_are_plausible() -> None:
     assert 0.1 < gflops() < 1e6
 
 
+def test_outlook_counts_the_arithmetic_of_every_part() -> None:
+    # 443 + 1210.5 million products of the language models a frame, 31 GMAC/s of the decoder.
+    bound = outlooks(bytes_per_second=1e15, flops=2 * 51.67)
+    rtf = next(o.best_rtf for o in bound if (o.model, o.formats) == ("0.6b", "q8_0"))
+    assert rtf == pytest.approx(1.0, rel=1e-3)
+
+
 def test_outlook_follows_the_machine() -> None:
     fast = outlooks(bytes_per_second=1e12, flops=1e5)
     slow = outlooks(bytes_per_second=1e9, flops=10)

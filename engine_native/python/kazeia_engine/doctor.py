@@ -17,7 +17,7 @@ _FRAMES_PER_SECOND = 12.5
 # its heads once.
 _TALKER = {"0.6b": 443e6, "1.7b": 1416e6}
 _CP = 15 * 78.6e6 + 31.5e6
-_DECODER_GFLOP = 2 * 31.0  # for a second of audio
+_DECODER_GMAC = 31.0  # for a second of audio
 _BYTES = {"q4_k": 4.5 / 8, "q8_0": 8.5 / 8, "f16": 2.0}
 _LAYOUTS = (("q4_k", "q8_0"), ("q8_0", "q8_0"), ("f16", "f16"))  # talker, code predictor
 
@@ -42,7 +42,7 @@ class Outlook:
 
     @property
     def verdict(self) -> str:
-        """In words; a real run reaches half to three quarters of the best."""
+        """In words; a real run reaches a third to three quarters of the best."""
         if self.best_rtf < 0.6:
             return "yes"
         return "perhaps" if self.best_rtf < 1.0 else "no"
@@ -69,15 +69,16 @@ def outlooks(*, bytes_per_second: float | None = None, flops: float | None = Non
     bytes_per_second, flops (in billions a second): measured when None, in about a second.
     """
     rate = bandwidth() if bytes_per_second is None else bytes_per_second
-    decoder_rtf = _DECODER_GFLOP / (gflops() if flops is None else flops)
+    gmac_per_second = (gflops() if flops is None else flops) / 2
     table = []
     for model, talker_weights in _TALKER.items():
         for talker, cp in _LAYOUTS:
             read = talker_weights * _BYTES[talker] + _CP * _BYTES[cp]
             needed = read * _FRAMES_PER_SECOND
             formats = talker if talker == cp else f"talker {talker}, code predictor {cp}"
-            # Generator and decoder run side by side: the slower one sets the pace.
-            best = max(needed / rate, decoder_rtf)
+            # Every weight read is a multiplication too.
+            arithmetic = (talker_weights + _CP) * _FRAMES_PER_SECOND / 1e9 + _DECODER_GMAC
+            best = max(needed / rate, arithmetic / gmac_per_second)
             table.append(Outlook(model, formats, needed / 1e9, best))
     return table
 
