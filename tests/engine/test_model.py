@@ -25,6 +25,7 @@ from kazeia_engine import (
     UnknownSpeaker,
 )
 from kazeia_engine.convert import convert
+from kazeia_engine.gguf_keys import GgufKeys
 from kazeia_engine.synth import synth
 
 TEXT = "Bonjour the voix."
@@ -381,3 +382,13 @@ def test_bad_model_paths(golden_models: dict[str, Path], tmp_path: Path) -> None
 def test_bad_load_arguments(golden_models: dict[str, Path], arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Model.load(golden_models["custom-equal"], **arguments)
+
+
+def test_loading_leaves_the_reasons_of_ggml_readable(
+    golden_models: dict[str, Path], tmp_path: Path
+) -> None:
+    Model.load(golden_models["custom-equal"]).close()
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(b"GGUF" + b"\xff" * 64)
+    with pytest.raises(ModelFormatError, match="version"):
+        GgufKeys(damaged)

@@ -101,7 +101,10 @@ class Model:
         tokenizer = Tokenizer(pair.talker)
         vocabulary = ModelVocabulary.load(pair.talker)
         params = binding.LoadParams(
-            C.sizeof(binding.LoadParams), _PRECISIONS[precision], threads or 0
+            struct_size=C.sizeof(binding.LoadParams),
+            precision=_PRECISIONS[precision],
+            n_threads=threads or 0,
+            keep_ggml_log=1,  # the tokenizer has led it to native_log()
         )
         handle = C.c_void_p()
         binding.check(

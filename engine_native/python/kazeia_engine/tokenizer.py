@@ -12,6 +12,7 @@ import ctypes
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +51,7 @@ class Tokenizer:
         self._model: Any = None
         _check_family(path)
         with GgufKeys(path) as keys:
+            _check_distinct(path, keys.strings("tokenizer.ggml.tokens") or ())
             self._special = special_tokens(keys)
             self._added = _matcher([t for t in special_tokens(keys, added_only=True) if t])
         self._special_ids = frozenset(self._special.values())
@@ -227,9 +229,10 @@ def _check_family(path: Path) -> None:
             f"{path}: tokenizer.ggml.model is {model!r} and tokenizer.ggml.pre {pre!r}, "
             f"expected 'gpt2' and {' or '.join(map(repr, _PRE_TOKENIZERS))}"
         )
+
+
+def _check_distinct(path: Path, tokens: Sequence[str]) -> None:
     # llama.cpp ends the process when two tokens have the same text.
-    with GgufKeys(path) as keys:
-        tokens = keys.strings("tokenizer.ggml.tokens") or ()
     if len(set(tokens)) != len(tokens):
         twice = next(t for t, n in Counter(tokens).items() if n > 1)
         raise ModelFormatError(f"{path}: tokenizer.ggml.tokens holds {twice!r} more than once")

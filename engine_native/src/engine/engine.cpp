@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/clock.h"
 #include "runtime/status.h"
 
 namespace kz {
@@ -19,10 +18,6 @@ int generator_share(int n_threads) {
 }
 
 }  // namespace
-
-double Stream::now() {
-    return now_s();
-}
 
 Engine::Engine(std::unique_ptr<const Model> model, int n_threads)
     : model_(std::move(model)),

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/generation.h"
+#include "runtime/clock.h"
 
 namespace kz {
 
@@ -30,8 +31,7 @@ struct PcmChunk {
 
 struct Stream {
     Stream(const Model &model, const kz_stream_params &params)
-        : request(model, params), generation(model, request), codec(model.codec), opened(now()) {}
-    static double now();
+        : request(model, params), generation(model, request), codec(model.codec), opened(now_s()) {}
 
     const Request request;
     std::atomic<bool> stop{false};  // set by cancel and by shutdown; aborts a running graph

@@ -1,7 +1,6 @@
 // One utterance in the generator: prompt, talker, code predictor, sampling, frame by frame.
 #pragma once
 
-#include <atomic>
 #include <vector>
 
 #include "engine/model.h"
