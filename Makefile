@@ -17,7 +17,7 @@ ARGS   ?=
 LLAMA  := $(shell sed -nE 's/^ +"(llama-cpp-python==[0-9.]+)",/\1/p' pyproject.toml)
 
 SOURCES := $(shell find engine_native server \( -name '*.py' -o -name '*.cpp' -o -name '*.cc' \
-             -o -name '*.h' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name CMakeLists.txt \
+             -o -name '*.h' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name '*.svg' -o -name CMakeLists.txt \
              -o -name '*.cmake' \) -not -path 'engine_native/tests/*')
 CXX_ALL := $(shell find engine_native clients \( -name '*.cpp' -o -name '*.cc' -o -name '*.h' -o -name '*.c' \))
 

@@ -46,7 +46,7 @@
 extern "C" {
 #endif
 
-#define KZ_ABI_VERSION 1
+#define KZ_ABI_VERSION 2
 #define KZ_N_CODEBOOKS_MAX 32
 
 typedef enum kz_status {
@@ -67,7 +67,10 @@ typedef enum kz_ended {
     KZ_ENDED_EOS = 1,        /* the talker sampled end-of-speech               */
     KZ_ENDED_MAX_FRAMES = 2, /* cut at max_frames: speech may be incomplete    */
     KZ_ENDED_CANCELLED = 3,
-    KZ_ENDED_ERROR = 4
+    KZ_ENDED_ERROR = 4,
+    KZ_ENDED_RUNAWAY = 5,   /* cut by kz_guard: far longer than its text      */
+    KZ_ENDED_SILENCE = 6,   /* cut by kz_guard: silent for too long           */
+    KZ_ENDED_REPETITION = 7 /* cut by kz_guard: the same codes over and over  */
 } kz_ended;
 
 typedef enum kz_precision {
@@ -139,14 +142,28 @@ typedef struct kz_prompt {
     const int32_t *trailing_ids;
     int32_t n_trailing;
     int32_t pad_text_id;
-    int32_t text_open; /* more text will come by kz_stream_push_text */
+    int32_t text_open;     /* more text will come by kz_stream_push_text */
+    int32_t n_text_tokens; /* of the text, among the positions; for kz_guard */
 } kz_prompt;
+
+/* What ends speech that does not end by itself (it happens to a few sentences in a thousand).  A
+ * part that is 0 is off.  With T text tokens the limit is max(min_frames, T * frames_per_token)
+ * frames; speech takes about 3 a token.  From half the limit on, eos_boost is added to the logit
+ * of end-of-speech once more each frame. */
+typedef struct kz_guard {
+    float frames_per_token;
+    int32_t min_frames;
+    float eos_boost;
+    int32_t repeat_frames;  /* so many frames of codebook 0 that repeat every 1..8 frames */
+    int32_t silence_frames; /* so many frames in a row below -50 dB of full scale         */
+} kz_guard;
 
 typedef struct kz_stream_params {
     uint32_t struct_size;
     kz_prompt prompt;
     kz_sampling talker;
     kz_sampling cp;
+    kz_guard guard;
     uint64_t seed;
     int32_t max_frames;   /* 1..                                        */
     int32_t min_frames;   /* EOS masked before this many frames (2)     */

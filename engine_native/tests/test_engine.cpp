@@ -14,7 +14,7 @@ namespace {
 
 // One ggml thread: its OpenMP workers are invisible to the thread sanitizer.
 struct Loaded {
-    explicit Loaded(int threads = 1) {
+    explicit Loaded(int threads = 1, float gain = 1) : files(gain) {
         const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads, 0};
         CHECK_EQ(kz_model_load(files.talker.c_str(), files.codec.c_str(), &params, &model), KZ_OK);
     }
@@ -31,7 +31,7 @@ const int32_t kTrailing[] = {7, 8, 9, 10};
 kz_stream_params params(int frames, int chunk = -1) {
     kz_stream_params p;
     kz_stream_params_default(&p);
-    p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0};
+    p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0, 1};
     p.max_frames = frames;
     p.chunk = chunk;
     p.seed = 3;
@@ -99,6 +99,95 @@ TEST(seeds_settings_and_oracle) {
     p = params(12);
     p.seed = 4;
     CHECK(speak(l.model, p).codes != a.codes);
+}
+
+TEST(guard_bounds_the_length_by_the_text) {
+    const Loaded l;
+    kz_stream_params p = params(200);
+    p.ignore_eos = 0;
+    p.talker.temperature = 0;  // greedy random weights never say end-of-speech by themselves
+    const Spoken free_run = speak(l.model, p);
+    CHECK_EQ(static_cast<int>(free_run.result.ended), static_cast<int>(KZ_ENDED_MAX_FRAMES));
+
+    p.guard = {7.0f, 10, 0.0f, 0, 0};
+    p.prompt.trailing_ids = kTrailing;
+    p.prompt.n_trailing = 4;
+    const Spoken bounded = speak(l.model, p);
+    CHECK_EQ(static_cast<int>(bounded.result.ended), static_cast<int>(KZ_ENDED_RUNAWAY));
+    CHECK_EQ(bounded.result.n_frames, 35);  // 7 for each of 1 + 4 tokens
+
+    p.guard.min_frames = 50;
+    CHECK_EQ(speak(l.model, p).result.n_frames, 50);
+
+    // A boost that grows by 10 a frame ends it soon after half the limit, as if by itself.
+    p.guard.eos_boost = 10.0f;
+    const Spoken boosted = speak(l.model, p);
+    CHECK_EQ(static_cast<int>(boosted.result.ended), static_cast<int>(KZ_ENDED_EOS));
+    CHECK(boosted.result.n_frames > 25 && boosted.result.n_frames < 35);
+    // What came before is what would have come without a guard.
+    p.guard = {};
+    const Spoken unguarded = speak(l.model, p);
+    CHECK(std::equal(boosted.codes.begin(), boosted.codes.end(), unguarded.codes.begin()));
+}
+
+TEST(guard_ends_silence_at_the_same_frame_whatever_the_chunks) {
+    const Loaded silent(1, 0), loud;
+    for (const int chunk : {-1, 0, 1, 7, 30, 100}) {
+        kz_stream_params p = params(60, chunk);
+        CHECK_EQ(speak(silent.model, p).result.n_frames, 60);
+        p.guard.silence_frames = 25;
+        kz_stream *neighbour = nullptr;
+        const kz_stream_params other = params(40);
+        CHECK_EQ(kz_stream_open(silent.model, &other, &neighbour), KZ_OK);
+        for (const int skipped : {0, 3}) {
+            p.skip_frames = skipped;
+            const Spoken s = speak(silent.model, p);
+            CHECK_EQ(static_cast<int>(s.result.ended), static_cast<int>(KZ_ENDED_SILENCE));
+            CHECK_EQ(s.result.n_frames, 25 + skipped);
+            CHECK_EQ(s.codes.size(), static_cast<size_t>(s.result.n_frames) * 16);
+            CHECK_EQ(s.pcm.size(), static_cast<size_t>(s.result.n_frames - skipped) * 1920);
+        }
+        CHECK_EQ(read_all(neighbour).result.n_frames, 40);
+        kz_stream_free(neighbour);
+        p.skip_frames = 0;
+        CHECK_EQ(speak(silent.model, p).result.n_frames, 25);
+        CHECK_EQ(speak(loud.model, p).result.n_frames, 60);
+    }
+}
+
+TEST(guard_ends_repetition) {
+    const Loaded l;
+    kz_stream_params p = params(300, 0);
+    p.talker.temperature = p.cp.temperature = 0;
+    p.talker.repetition_penalty = 1;
+    const Spoken free_run = speak(l.model, p);
+    int longest = 0, at = 0;  // the longest repetition of codebook 0, and where it is complete
+    for (int period = 1; period <= 8; period++) {
+        int run = 0;
+        for (int i = period; i < 300; i++) {
+            const auto first = [&](int k) { return free_run.codes[static_cast<size_t>(k) * 16]; };
+            run = first(i) == first(i - period) ? run + 1 : 0;
+            if (run > longest || (run == longest && i < at)) {
+                longest = run;
+                at = i;
+            }
+        }
+    }
+    CHECK(longest > 0);
+    p.guard.repeat_frames = longest;
+    const Spoken cut = speak(l.model, p);
+    CHECK_EQ(static_cast<int>(cut.result.ended), static_cast<int>(KZ_ENDED_REPETITION));
+    CHECK_EQ(cut.result.n_frames, at + 1);
+    p.guard.repeat_frames = longest + 1;
+    CHECK_EQ(speak(l.model, p).result.n_frames, 300);
+
+    p.guard.repeat_frames = 0;
+    p.guard.silence_frames = -1;
+    kz_stream *stream = nullptr;
+    CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_ERR_ARGUMENT);
+    p.guard.silence_frames = 0;
+    p.guard.eos_boost = -1.0f;
+    CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_ERR_ARGUMENT);
 }
 
 TEST(streams_side_by_side_do_not_change_each_other) {

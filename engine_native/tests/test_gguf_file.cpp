@@ -111,7 +111,7 @@ TEST(a_decoder_wider_than_its_other_layers_stays_in_its_buffers) {
     GgufWriter w;
     w.text("general.architecture", "clip");
     w.u32("kazeia.codec.heads", 1);
-    write_decoder_tensors(w, 64, 2, 4);
+    write_decoder_tensors(w, 1, 64, 2, 4);
     w.write(files.codec);
     const GgufFile file(files.codec);
     const CodecWeights weights = load_codec_weights(file, kernels());

@@ -86,7 +86,7 @@ inline void write_talker(const std::string &path, const std::string &left_out = 
     w.write(path);
 }
 
-inline void write_decoder_tensors(GgufWriter &w, int64_t hidden = 8, int64_t q = 16,
+inline void write_decoder_tensors(GgufWriter &w, float gain = 1, int64_t hidden = 8, int64_t q = 16,
                                   int64_t ffn = 24) {
     const std::string p = "a.gen.wav.";
     constexpr int64_t dim = 8, quant = 12, latent = 16;
@@ -149,11 +149,12 @@ inline void write_decoder_tensors(GgufWriter &w, int64_t hidden = 8, int64_t q =
     }
     w.tensor(p + "dac.post_snake.alpha", {3, 1, 1, 1}, 0.3f, 1);
     w.tensor(p + "dac.post_snake.beta", {3, 1, 1, 1}, 0.2f, 0.4f);
-    w.tensor(p + "dac.post_conv.weight", {7, 3, 1, 1}, 0.1f);
-    w.tensor(p + "dac.post_conv.bias", {1, 1, 1, 1}, 0.05f);
+    w.tensor(p + "dac.post_conv.weight", {7, 3, 1, 1}, 0.1f * gain);
+    w.tensor(p + "dac.post_conv.bias", {1, 1, 1, 1}, 0.05f * gain);
 }
 
-inline void write_codec(const std::string &path, const std::string &left_out = "") {
+// gain: of the last layer; 0 makes every sample 0.
+inline void write_codec(const std::string &path, const std::string &left_out = "", float gain = 1) {
     GgufWriter w;
     w.left_out = left_out;
     w.text("general.architecture", "clip");
@@ -172,7 +173,7 @@ inline void write_codec(const std::string &path, const std::string &left_out = "
     w.tensor("a.gen.code.proj_in.bias", {24, 1, 1, 1}, 0.1f);
     w.tensor("a.gen.code.head.weight", {24, kCodebook, kSteps, 1}, 0.5f);
     w.tensor("a.gen.code.embd.weight", {32, kCodebook, kSteps, 1}, 0.3f);
-    write_decoder_tensors(w);
+    write_decoder_tensors(w, gain);
     w.write(path);
 }
 
@@ -194,9 +195,10 @@ class TempFolder {
 };
 
 struct TinyModel {
-    TinyModel() : talker(folder.file("talker.gguf")), codec(folder.file("codec.gguf")) {
+    explicit TinyModel(float gain = 1)
+        : talker(folder.file("talker.gguf")), codec(folder.file("codec.gguf")) {
         write_talker(talker);
-        write_codec(codec);
+        write_codec(codec, "", gain);
     }
     TempFolder folder;
     std::string talker, codec;

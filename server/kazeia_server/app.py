@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from kazeia_server import __version__
-from kazeia_server.backend import SynthesisBackend
-from kazeia_server.errors import ServerError, error_body
-from kazeia_server.limits import BodyLimit
-from kazeia_server.logging_ import logger
-from kazeia_server.routes import error_response, router
-from kazeia_server.service import SynthesisService, load_voice
+from kazeia_server.doors import elevenlabs, openai, page, status, synthesize
+from kazeia_server.ops import docs, metrics
+from kazeia_server.ops.auth import KeyCheck
+from kazeia_server.ops.cross_site import CrossSiteCheck
+from kazeia_server.ops.failures import CatchFailures, answer_failures
+from kazeia_server.ops.limits import BodyLimit
+from kazeia_server.ops.prefix import PathPrefix
+from kazeia_server.ops.request_ids import RequestIds
+from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings, load_settings
+from kazeia_server.synthesis.backend import SynthesisBackend
+from kazeia_server.synthesis.service import SynthesisService, load_voice
 
 __all__ = ["create_app"]
+
+_DOORS = (synthesize, openai, elevenlabs, status, page, metrics, docs)
+
+_CORS_REQUEST_HEADERS = ("Authorization", "Content-Type", "xi-api-key", "x-api-key", "x-request-id")
+_CORS_ANSWER_HEADERS = (
+    "x-request-id",
+    "retry-after",
+    "x-kazeia-ended",
+    "x-kazeia-audio-seconds",
+    "x-kazeia-chunks",
+    "x-kazeia-frames",
+    "x-kazeia-rtf",
+    "x-kazeia-sample-rate",
+    "x-kazeia-ttfb",
+    "x-kazeia-voice",
+    "x-kazeia-voice-source",
+    "x-kazeia-voice-ttfb",
+    "x-kazeia-warnings",
+)
 
 
 def create_app(
@@ -30,17 +52,31 @@ def create_app(
 ) -> FastAPI:
     """The application; the voice is loaded in a thread once the server has started.
 
-    `load` makes the voice (blocking).  The service is at `app.state.service`.
+    `load` makes the voice (blocking).  In `app.state`: `service`, `sessions`, `metrics`, and
+    `wyoming`, the Wyoming server, which starts with the application (None: it is off).
     """
     settings = settings or load_settings()
     service = SynthesisService(settings, load)
+    sessions = SessionLimit(settings.max_sessions)
+    counted = metrics.Metrics(service, sessions)
+    service.observers.append(counted.observe)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
+        watching = asyncio.create_task(counted.watch_loop())
         try:
+            if settings.wyoming_port is not None:
+                from kazeia_server.doors.wyoming import start_wyoming
+
+                app.state.wyoming = await start_wyoming(service, settings, sessions)
             yield
         finally:
+            if app.state.wyoming is not None:
+                await app.state.wyoming.close(0)
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
             await service.close()
 
     app = FastAPI(
@@ -48,59 +84,37 @@ def create_app(
         summary="Streaming text-to-speech",
         version=__version__,
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.service = service
-    app.include_router(router)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
-    app.add_exception_handler(ServerError, _on_server_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_bug)
+    app.state.sessions = sessions
+    app.state.metrics = counted
+    app.state.wyoming = None
+    for door in _DOORS:
+        app.include_router(door.router)
+    _surround(app, settings)
     return app
 
 
-async def _on_server_error(_: Request, error: Exception) -> Response:
-    response = error_response(error)
-    if response.status_code == 500:
-        logger.error("request failed: %s", error, exc_info=error)
-    return response
-
-
-async def _on_validation_error(_: Request, error: Exception) -> Response:
-    """What FastAPI itself refuses (it says 422) in the shape of every other bad request."""
-    problems: list[dict[str, Any]] = []
-    if isinstance(error, RequestValidationError):
-        problems = list(error.errors())[:5]
-    message = "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
+def _surround(app: FastAPI, settings: Settings) -> None:
+    """Put the middleware around `app`; the last one added stands outermost."""
+    app.add_middleware(CatchFailures)
+    app.add_middleware(
+        BodyLimit, max_bytes=settings.max_body_bytes, timeout_s=settings.send_timeout_s
     )
-    param = str(problems[0]["loc"][-1]) if problems and problems[0]["loc"] else None
-    return _plain(400, message or "the request cannot be used", "invalid_request", param)
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = str(error.detail)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    if error.status_code == 404:
-        message = f"there is nothing at {ascii(request.url.path)[:120]}"
-    elif error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        message = f"{request.method} is not served here: expected {allowed}"
-    return _plain(error.status_code, message, code, headers=dict(error.headers or {}))
-
-
-async def _on_bug(_: Request, error: Exception) -> Response:
-    return JSONResponse(error_body(error), 500)
-
-
-def _plain(
-    status: int,
-    message: str,
-    code: str,
-    param: str | None = None,
-    headers: dict[str, str] | None = None,
-) -> JSONResponse:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    return JSONResponse(body, status, headers=headers)
+    app.add_middleware(KeyCheck, settings=settings)
+    app.add_middleware(CrossSiteCheck, settings=settings)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=_CORS_REQUEST_HEADERS,
+            expose_headers=_CORS_ANSWER_HEADERS,
+        )
+    if settings.root_path.strip("/"):
+        app.add_middleware(PathPrefix, prefix=settings.root_path)
+    app.add_middleware(RequestIds)
+    answer_failures(app)
+    docs.describe_operations(app, settings)

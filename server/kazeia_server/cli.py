@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from kazeia_server.backend import SynthesisBackend, SynthesisRequest, SynthesisStats
     from kazeia_server.settings import Settings
+    from kazeia_server.synthesis.backend import SynthesisStats
 
 __all__ = ["app", "main"]
 
@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
         return own if own is not None else self._tools().get(cmd_name)
 
     def _tools(self) -> dict[str, Any]:
-        from kazeia_server.engine import tool_app
+        from kazeia_server.voices.engine import tool_app
 
         try:
             group = typer.main.get_group(tool_app())
@@ -88,7 +88,7 @@ _Text = Annotated[str, typer.Argument(help='What to say; "-" reads it from stand
 def say(
     text: _Text,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help='WAV to write; "-" is standard output.')
+        Path | None, typer.Option("-o", "--output", help='File to write; "-" is standard output.')
     ] = None,
     play: Annotated[bool, typer.Option("--play", help="Play it while it is made.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print figures afterwards.")] = False,
@@ -107,9 +107,18 @@ def say(
     text_mode: Annotated[str | None, typer.Option(help="auto, whole or streaming.")] = None,
     max_frames: Annotated[int | None, typer.Option(help="At most so many frames of 80 ms.")] = None,
     chunk: Annotated[str | None, typer.Option(help="Frames a chunk: auto, 0 or K.")] = None,
+    speed: Annotated[float | None, typer.Option(help="Tempo, 0.25 to 4; the pitch stays.")] = None,
+    clean: Annotated[
+        bool | None, typer.Option(help="Make markup and addresses speakable (the default).")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Pieces of a text: auto, sentence or none.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Engine threads.")] = None,
 ) -> None:
-    """Speak TEXT into a WAV file, or aloud."""
+    """Speak TEXT into a file (wav, mp3, opus, aac, flac or pcm, by its suffix), or aloud."""
+    from kazeia_server.say import say as speak_into
+
     options: dict[str, Any] = {
         "voice": voice,
         "language": language,
@@ -125,12 +134,27 @@ def say(
         "text_mode": text_mode,
         "max_frames": max_frames,
         "chunk": int(chunk) if chunk is not None and chunk.isdecimal() else chunk,
+        "speed": speed,
+        "clean": clean,
+        "split": split,
     }
     with _errors_as_exit_codes():
         if output is None and not play:
             _refuse("nothing to do: give -o FILE, or --play")
         settings = _settings(model=model, threads=threads)
-        _speak(_read_text(text), options, settings, output, play=play, stats=stats)
+        err = output is not None and str(output) == "-"
+        figures = speak_into(
+            _read_text(text),
+            options,
+            settings,
+            output,
+            play=play,
+            tell=lambda line: typer.echo(line, err=err),
+        )
+        for warning in figures.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        if stats:
+            _print_stats(figures, err=err)
 
 
 @app.command()
@@ -138,23 +162,48 @@ def serve(
     model: _Model = None,
     host: Annotated[str | None, typer.Option(help="Address; 127.0.0.1 by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 8080 by default, 0 for any.")] = None,
+    wyoming_port: Annotated[
+        str | None, typer.Option(help='Port of Wyoming; 10200 by default, "off" for none.')
+    ] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(help="Key that clients need; repeatable.  KZTTS_API_KEYS hides it better."),
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="Web origin that may use it; repeatable; * for any.")
+    ] = None,
+    root_path: Annotated[str | None, typer.Option(help="Path prefix given by a proxy.")] = None,
     threads: Annotated[int | None, typer.Option(help="Engine threads.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(help="Utterances made at once.")] = None,
     max_queue: Annotated[int | None, typer.Option(help="Utterances waiting for a slot.")] = None,
+    max_sessions: Annotated[int | None, typer.Option(help="WebSockets open at once.")] = None,
+    shutdown_timeout: Annotated[
+        int | None, typer.Option(help="Seconds in which speech may end at shutdown.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning, error.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json.")] = None,
 ) -> None:
-    """Start the HTTP and WebSocket server.  Every KZTTS_* variable applies; flags win."""
+    """Start the server with all its doors.  Every KZTTS_* variable applies; flags win."""
     from kazeia_server.serving import run_server
 
     with _errors_as_exit_codes():
+        if api_key and not all(key.strip() for key in api_key):
+            _refuse("--api-key is empty: expected a key")
         settings = _settings(
             model=model,
             host=host,
             port=port,
+            wyoming_port=wyoming_port,
+            api_keys=",".join(api_key) if api_key else None,
+            cors_origins=",".join(cors_origin) if cors_origin else None,
+            root_path=root_path,
             threads=threads,
             max_concurrent=max_concurrent,
             max_queue=max_queue,
+            max_sessions=max_sessions,
+            shutdown_timeout_s=shutdown_timeout,
             log_level=log_level,
+            log_format=log_format,
         )
         run_server(settings)
 
@@ -180,78 +229,6 @@ def _read_text(text: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         _refuse(f"standard input is not UTF-8: {error.reason} at byte {error.start}")
-
-
-def _speak(
-    text: str,
-    options: dict[str, Any],
-    settings: Settings,
-    output: Path | None,
-    *,
-    play: bool,
-    stats: bool,
-) -> None:
-    from kazeia_server.audio import wav_header
-    from kazeia_server.playback import open_player
-    from kazeia_server.requests import build_request, check_request, check_text, parse_options
-    from kazeia_server.service import load_voice
-
-    to_stdout = output is not None and str(output) == "-"
-    parsed = parse_options(options)
-    check_text(text, settings)
-    if output is not None and not to_stdout:
-        if not output.parent.is_dir():
-            _refuse(f"{output.parent} is not a folder: cannot write {output}")
-        if output.is_dir():
-            _refuse(f"{output} is a folder: expected the name of a WAV file")
-    backend = load_voice(settings)
-    try:
-        info = backend.info
-        request = check_request(build_request(text, parsed, settings), info, settings)
-        name = f", voice {request.voice}" if request.voice else ""
-        typer.echo(f"speaking: {info.description}{name}", err=to_stdout)
-        player = open_player(info.sample_rate) if play else None
-        parts: list[bytes] = []
-        figures = _drive(backend, request, parts, player)
-        if output is not None:
-            data = wav_header(sum(map(len, parts)), info.sample_rate) + b"".join(parts)
-            if to_stdout:
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
-            else:
-                output.write_bytes(data)
-                typer.echo(f"wrote {output} ({figures.audio_s:.2f} s)")
-        for warning in figures.warnings:
-            typer.echo(f"warning: {warning}", err=True)
-        if stats:
-            _print_stats(figures, err=to_stdout)
-    finally:
-        backend.close()
-
-
-def _drive(
-    backend: SynthesisBackend, request: SynthesisRequest, parts: list[bytes], player: Any
-) -> SynthesisStats:
-    """Make the utterance, collecting PCM in `parts` and playing it if there is a player."""
-    from kazeia_server.audio import pcm16
-
-    stream = backend.open(request)
-    try:
-        while (chunk := stream.read()) is not None:
-            pcm = pcm16(chunk.pcm)
-            parts.append(pcm)
-            if player is not None:
-                player.write(pcm)
-        if player is not None:
-            player.close()
-        return stream.stats
-    except BaseException:
-        stream.cancel()
-        if player is not None:
-            player.abort()
-        raise
-    finally:
-        stream.close()
 
 
 def _print_stats(figures: SynthesisStats, *, err: bool) -> None:

@@ -4,9 +4,12 @@ ServerError
 ├── InvalidRequest               the client sent something that cannot be used
 │   ├── UnknownVoice
 │   ├── UnknownLanguage
+│   ├── UnknownModel
 │   ├── TextTooLong
+│   ├── TextTimeout
 │   ├── PayloadTooLarge
 │   └── UnsupportedMediaType
+├── Unauthorized                 a key is needed, or the key is not accepted
 ├── Unavailable                  try again later
 │   ├── Busy                     every slot and every place in the queue is taken
 │   ├── NotReady                 the voice is still being loaded
@@ -31,9 +34,12 @@ __all__ = [
     "PayloadTooLarge",
     "ServerError",
     "ShuttingDown",
+    "TextTimeout",
     "TextTooLong",
+    "Unauthorized",
     "Unavailable",
     "UnknownLanguage",
+    "UnknownModel",
     "UnknownVoice",
     "UnsupportedMediaType",
     "VoiceLoadError",
@@ -64,8 +70,16 @@ class UnknownLanguage(InvalidRequest):
     """No such language; the message lists those there are."""
 
 
+class UnknownModel(InvalidRequest):
+    """No such model; the message lists the names there are."""
+
+
 class TextTooLong(InvalidRequest):
     """The text has more characters than the server accepts."""
+
+
+class TextTimeout(InvalidRequest):
+    """The text of an utterance stopped coming before its end was declared."""
 
 
 class PayloadTooLarge(InvalidRequest):
@@ -74,6 +88,10 @@ class PayloadTooLarge(InvalidRequest):
 
 class UnsupportedMediaType(InvalidRequest):
     """The body is not declared as JSON."""
+
+
+class Unauthorized(ServerError):
+    """An API key is needed, or the one given is not accepted."""
 
 
 class Unavailable(ServerError):
@@ -120,10 +138,13 @@ class Faced:
 _FACES: dict[type[Exception], Faced] = {
     UnknownVoice: Faced(400, "invalid_request_error", "unknown_voice"),
     UnknownLanguage: Faced(400, "invalid_request_error", "unknown_language"),
+    UnknownModel: Faced(404, "invalid_request_error", "model_not_found"),
     TextTooLong: Faced(400, "invalid_request_error", "text_too_long"),
+    TextTimeout: Faced(408, "invalid_request_error", "text_timeout"),
     PayloadTooLarge: Faced(413, "invalid_request_error", "payload_too_large"),
     UnsupportedMediaType: Faced(415, "invalid_request_error", "unsupported_media_type"),
     InvalidRequest: Faced(400, "invalid_request_error", "invalid_request"),
+    Unauthorized: Faced(401, "authentication_error", "invalid_api_key"),
     Busy: Faced(503, "overloaded_error", "busy"),
     NotReady: Faced(503, "unavailable_error", "loading"),
     ShuttingDown: Faced(503, "unavailable_error", "shutting_down"),

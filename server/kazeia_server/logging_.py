@@ -1,9 +1,16 @@
-"""Console logging of the server."""
+"""The server's log: one line a record, for people or as JSON.
+
+Nothing at level info or above holds what is spoken, and nothing at any level holds an API key:
+the queries of addresses are cut off, and the frames of WebSockets are never logged.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import time
+from typing import Any, Literal
 
 __all__ = ["LEVELS", "configure_logging", "logger"]
 
@@ -11,20 +18,79 @@ LEVELS = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("kazeia_server")
 
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
-def configure_logging(level: str) -> None:
-    """Send this package's and uvicorn's records to standard error, one line each."""
+
+def configure_logging(level: str, style: Literal["console", "json"] = "console") -> None:
+    """Send this package's and uvicorn's records to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    handler.setFormatter(_JsonFormatter() if style == "json" else _ConsoleFormatter())
     for name in ("kazeia_server", "uvicorn"):
         target = logging.getLogger(name)
         target.handlers = [handler]
         target.propagate = False
         target.setLevel(level.upper())
+    # At debug the library below uvicorn logs every frame, hence texts and keys.
+    uvicorn_errors = logging.getLogger("uvicorn.error")
+    uvicorn_errors.setLevel(max(logging.INFO, getattr(logging, level.upper())))
     # uvicorn's "[accepted]" and "connection open" lines say nothing an operator acts on.
-    logging.getLogger("uvicorn.error").addFilter(_not_chatter)
+    uvicorn_errors.addFilter(_not_chatter)
+    access = logging.getLogger("uvicorn.access")
+    access.handlers = []
+    access.propagate = True
+    access.addFilter(_without_query)
+
+
+class _ConsoleFormatter(logging.Formatter):
+    """`time LEVEL message [request id]`"""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        request_id = _request_id()
+        return line if request_id is None else f"{line} [{request_id}]"
+
+
+class _JsonFormatter(logging.Formatter):
+    """One object a line: time, level, logger, message, request_id, and what `extra` holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        milliseconds = int(record.msecs)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry: dict[str, Any] = {
+            "time": f"{stamp}.{milliseconds:03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        request_id = _request_id()
+        if request_id is not None:
+            entry["request_id"] = request_id
+        for name, value in vars(record).items():
+            if name not in _STANDARD and name not in entry:
+                entry[name] = value
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def _request_id() -> str | None:
+    from kazeia_server.ops.request_ids import current_request_id
+
+    return current_request_id()
 
 
 def _not_chatter(record: logging.LogRecord) -> bool:
     message = record.getMessage()
     return not (message.startswith("connection ") or '"WebSocket ' in message)
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    """uvicorn's access line holds the address with its query, in which a key may stand."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            value.partition("?")[0] if isinstance(value, str) else value for value in record.args
+        )
+    return True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kazeia_server.backend import BackendInfo, SynthesisRequest
+from kazeia_server.audio.formats import PCM, OutputFormat
 from kazeia_server.errors import (
     InvalidRequest,
     TextTooLong,
@@ -17,16 +17,18 @@ from kazeia_server.errors import (
     describe_validation,
 )
 from kazeia_server.settings import Settings
-from kazeia_server.text import has_content
+from kazeia_server.synthesis.backend import BackendInfo, Split, SynthesisRequest
+from kazeia_server.text.segment import has_content
+from kazeia_server.voice_aliases import resolve_alias
 
 __all__ = [
+    "LANGUAGE_CODES",
     "MAX_INSTRUCT_CHARS",
     "SpeechOptions",
-    "SynthesizeBody",
     "build_request",
     "check_request",
     "check_text",
-    "parse_body",
+    "parse_json",
     "parse_options",
 ]
 
@@ -35,13 +37,14 @@ _MAX_NAME_CHARS = 200
 _MAX_SEED = 2**63 - 1
 _MAX_FRAMES = 1_000_000
 
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 _Temperature = Annotated[float, Field(ge=0.0, le=10.0)]
 _TopK = Annotated[int, Field(ge=0, le=100_000)]
 _TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 _Name = Annotated[str, Field(min_length=1, max_length=_MAX_NAME_CHARS)]
 
 # ISO 639-1 codes of the languages Qwen3-TTS names in English.
-_LANGUAGE_CODES = {
+LANGUAGE_CODES = {
     "de": "german",
     "en": "english",
     "es": "spanish",
@@ -84,24 +87,27 @@ class SpeechOptions(BaseModel):
     chunk: Literal["auto"] | Annotated[int, Field(ge=0, le=_MAX_FRAMES)] | None = Field(
         default=None, description='frames a chunk: "auto", a number, or 0 for all at the end'
     )
+    speed: Annotated[float, Field(ge=0.25, le=4.0)] | None = Field(
+        default=None, description="tempo, the pitch is kept; 1"
+    )
+    clean: bool | None = Field(
+        default=None, description="whether markup and addresses are made speakable; true"
+    )
+    split: Split | None = Field(
+        default=None, description="pieces of a long text: auto, sentence or none"
+    )
 
 
-class SynthesizeBody(SpeechOptions):
-    """The body of POST /synthesize."""
-
-    text: str = Field(description="what to say")
-
-
-def parse_body(body: bytes) -> SynthesizeBody:
-    """Read a JSON body.
+def parse_json(data: bytes, model: type[_ModelT], *, what: str = "the body") -> _ModelT:
+    """Read JSON.
 
     Raises InvalidRequest saying which field is wrong and what was expected.
     """
     try:
-        return SynthesizeBody.model_validate_json(body)
+        return model.model_validate_json(data)
     except ValidationError as error:
-        known = list(SynthesizeBody.model_fields)
-        raise describe_validation(error, what="the body", known=known) from None
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        raise describe_validation(error, what=what, known=known) from None
 
 
 def parse_options(values: dict[str, Any]) -> SpeechOptions:
@@ -116,7 +122,9 @@ def parse_options(values: dict[str, Any]) -> SpeechOptions:
         raise describe_validation(error, what="the options", known=known) from None
 
 
-def build_request(text: str, options: SpeechOptions, settings: Settings) -> SynthesisRequest:
+def build_request(
+    text: str, options: SpeechOptions, settings: Settings, *, output: OutputFormat = PCM
+) -> SynthesisRequest:
     """The utterance asked for, with the settings' defaults where `options` is silent."""
     defaults: dict[str, Any] = {
         "temperature": settings.temp,
@@ -127,14 +135,19 @@ def build_request(text: str, options: SpeechOptions, settings: Settings) -> Synt
         "cp_top_k": settings.cp_topk,
         "cp_top_p": settings.cp_topp,
         "chunk": settings.stream_chunk,
+        "clean": settings.clean_text,
+        "split": settings.split,
     }
     named = set(SpeechOptions.model_fields)
     given = options.model_dump(include=named, exclude_none=True)
-    return SynthesisRequest(**{**defaults, **given, "text": text})
+    return SynthesisRequest(**{**defaults, **given, "text": text, "output": output})
 
 
-def check_text(text: str, settings: Settings) -> None:
-    """Raise InvalidRequest unless `text` can be spoken: neither empty, too long nor malformed."""
+def check_text(text: str, settings: Settings, *, clean: bool = True) -> None:
+    """Raise InvalidRequest for a text that is empty, too long, or malformed.
+
+    `clean`: what is malformed will be cleaned away, and is no reason to refuse the text.
+    """
     if len(text) > settings.max_text_chars:
         raise TextTooLong(
             f"text has {len(text)} characters; at most {settings.max_text_chars} are accepted",
@@ -142,41 +155,49 @@ def check_text(text: str, settings: Settings) -> None:
         )
     if not has_content(text):
         raise InvalidRequest("text is empty: expected at least one visible character", param="text")
-    _check_characters(text, "text")
+    if not clean:
+        _check_characters(text, "text")
 
 
 def check_request(
-    request: SynthesisRequest, info: BackendInfo, settings: Settings
+    request: SynthesisRequest, info: BackendInfo, settings: Settings, *, live: bool = False
 ) -> SynthesisRequest:
     """The request as the voice source takes it: names in their own spelling, limits applied.
 
-    Raises InvalidRequest (UnknownVoice, UnknownLanguage, TextTooLong).
+    `live`: the text comes later.  Raises InvalidRequest (UnknownVoice, UnknownLanguage,
+    TextTooLong).
     """
-    check_text(request.text, settings)
+    if not live:
+        check_text(request.text, settings, clean=request.clean)
+    if not 0.25 <= request.speed <= 4.0:
+        raise InvalidRequest(f"speed is {request.speed}: expected 0.25 to 4", param="speed")
     for name in ("temperature", "top_p", "repetition_penalty", "cp_temperature", "cp_top_p"):
         if not math.isfinite(getattr(request, name)):
             raise InvalidRequest(f"{name} must be a finite number", param=name)
     if request.instruct is not None:
         _check_characters(request.instruct, "instruct")
-    longest = int(settings.max_audio_s * info.sample_rate / info.samples_per_frame)
-    frames = request.max_frames or info.default_max_frames or longest
+    frames_a_second = request.speed * info.sample_rate / info.samples_per_frame  # as heard
+    longest = int(settings.max_audio_s * frames_a_second)
+    frames = request.max_frames or longest
     return replace(
         request,
-        voice=_match_voice(request.voice, info),
+        voice=_match_voice(request.voice, info, settings),
         language=_match_language(request.language, info),
         instruct=request.instruct or None,
         max_frames=min(frames, max(longest, 1)),
     )
 
 
-def _match_voice(voice: str | None, info: BackendInfo) -> str | None:
+def _match_voice(voice: str | None, info: BackendInfo, settings: Settings) -> str | None:
     if voice is None:
         return info.default_voice
-    if not info.voices:
-        raise UnknownVoice(f"{info.name} has no named voices: leave the voice out", param="voice")
     for name in info.voices:
         if name.casefold() == voice.casefold():
             return name
+    if (aliased := resolve_alias(voice, info, settings)) is not None:
+        return aliased or None
+    if not info.voices:
+        raise UnknownVoice(f"{info.name} has no named voices: leave the voice out", param="voice")
     raise UnknownVoice(
         f"unknown voice {_printable(voice)}; {info.name} has {', '.join(info.voices)}",
         param="voice",
@@ -187,7 +208,7 @@ def _match_language(language: str, info: BackendInfo) -> str:
     wanted = language.casefold()
     if wanted == "auto":
         return "auto"
-    wanted = _LANGUAGE_CODES.get(wanted.replace("_", "-").partition("-")[0], wanted)
+    wanted = LANGUAGE_CODES.get(wanted.replace("_", "-").partition("-")[0], wanted)
     for name in info.languages:
         if name.casefold() == wanted:
             return name

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kazeia_server.errors import InvalidRequest
 
@@ -36,6 +36,24 @@ class Settings(BaseSettings):
     port: int = Field(
         default=8080, ge=0, le=65535, description="port to listen on; 0: any free one"
     )
+    wyoming_port: int | None = Field(
+        default=10200,
+        ge=0,
+        le=65535,
+        description="port of the Wyoming protocol; off: none, as with API keys",
+    )
+    root_path: str = Field(
+        default="", description="path prefix under which a proxy serves this server"
+    )
+    api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="keys that clients need, separated by commas; empty: none"
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="web origins that may use the server, separated by commas; *: any"
+    )
+    forwarded_allow_ips: str = Field(
+        default="127.0.0.1", description="proxies whose X-Forwarded headers are believed"
+    )
     threads: int | None = Field(
         default=None, ge=1, le=1024, description="engine threads; none: all cores"
     )
@@ -62,6 +80,38 @@ class Settings(BaseSettings):
         description="the code predictor has no repetition penalty: only 1",
     )
 
+    clean_text: bool = Field(
+        default=True, description="0: markup and addresses go to the voice as they are"
+    )
+    split: Literal["auto", "sentence", "none"] = Field(
+        default="auto", description="pieces of a text: auto, sentence or none"
+    )
+    sentence_pause_s: float = Field(
+        default=0.25, ge=0.0, le=10.0, description="silence between sentences of two pieces"
+    )
+    paragraph_pause_s: float = Field(
+        default=0.6, ge=0.0, le=10.0, description="silence between paragraphs"
+    )
+    trim_silence: bool = Field(
+        default=True, description="0: silence before the first sound is kept"
+    )
+    guard: bool = Field(default=True, description="0: speech that does not end is not cut")
+    guard_frames_per_token: float = Field(
+        default=15.0, ge=1.0, le=1000.0, description="frames of 80 ms a token of text may take"
+    )
+    guard_min_frames: int = Field(
+        default=64, ge=1, le=100_000, description="frames any text may take"
+    )
+    guard_silence_s: float = Field(
+        default=4.0, ge=0.5, le=600.0, description="so long a silence ends a piece"
+    )
+    guard_retries: int = Field(
+        default=2, ge=0, le=10, description="other seeds tried while nothing has been sent"
+    )
+    voice_aliases: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="more names for voices: alias=voice, separated by commas"
+    )
+
     max_text_chars: int = Field(
         default=20_000, ge=1, le=10_000_000, description="characters an utterance"
     )
@@ -74,27 +124,70 @@ class Settings(BaseSettings):
     )
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="bytes of an HTTP body")
     max_message_bytes: int = Field(
-        default=256 << 10, ge=1024, le=64 << 20, description="bytes of a WebSocket message"
+        default=256 << 10,
+        ge=1024,
+        le=64 << 20,
+        description="bytes of a WebSocket message or Wyoming event",
     )
     send_timeout_s: float = Field(
-        default=30.0, gt=0.0, description="a client that takes no audio for so long is dropped"
+        default=30.0,
+        gt=0.0,
+        description="a client that takes no audio, or sends no request, for so long is dropped",
+    )
+    text_timeout_s: float = Field(
+        default=60.0,
+        gt=0.0,
+        description="an utterance whose text stops coming for so long is ended",
+    )
+    max_sessions: int = Field(
+        default=256, ge=1, le=1_000_000, description="WebSockets and Wyoming connections at once"
     )
     idle_timeout_s: float = Field(
-        default=300.0, gt=0.0, description="a WebSocket silent for so long is closed"
+        default=300.0, gt=0.0, description="a connection silent for so long is closed"
     )
     shutdown_timeout_s: int = Field(
-        default=8, ge=0, le=3600, description="seconds running requests get to end at shutdown"
+        default=8,
+        ge=0,
+        le=3600,
+        description="seconds that what is being spoken gets to end at shutdown",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
+    log_format: Literal["console", "json"] = Field(default="console")
+
+    @field_validator("api_keys", "cors_origins", "voice_aliases", mode="before")
+    @classmethod
+    def _split_list(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        if value and not parts:  # somebody who meant to set a key must not run without one
+            raise ValueError("expected at least one entry, or nothing")
+        return parts
+
+    @field_validator("voice_aliases")
+    @classmethod
+    def _are_pairs(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in value:
+            alias, equals, voice = (part.strip() for part in entry.partition("="))
+            if not (alias and equals and voice):
+                raise ValueError(f"{entry!r} is not of the form alias=voice")
+        return value
+
+    @field_validator("wyoming_port", mode="before")
+    @classmethod
+    def _off_is_none(cls, value: Any) -> Any:
+        return None if isinstance(value, str) and value.strip().lower() == "off" else value
 
 
 def load_settings(**overrides: Any) -> Settings:
     """Settings from the environment; overrides that are not None win.
 
+    The Wyoming protocol has no keys: where keys are set, its port must be asked for.
+
     Raises InvalidRequest naming the variable, what it may be and what it is.
     """
     try:
-        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+        settings = Settings(**{k: value for k, value in overrides.items() if value is not None})
     except ValidationError as error:
         lines = []
         for item in error.errors(include_url=False, include_context=False):
@@ -102,6 +195,9 @@ def load_settings(**overrides: Any) -> Settings:
             line = f"{PREFIX}{name.upper()}: {item['msg']}, got {item['input']!r}"
             lines.append(line)
         raise InvalidRequest("; ".join(lines)) from None
+    if settings.api_keys and "wyoming_port" not in settings.model_fields_set:
+        return settings.model_copy(update={"wyoming_port": None})
+    return settings
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

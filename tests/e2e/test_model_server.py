@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from live import Live, Session, serving, until
 
-from kazeia_engine import Model
+from kazeia_engine import Guard, Model
 from kazeia_engine.synth import synth
-from kazeia_server.audio import pcm16
-from kazeia_server.engine import load_model
+from kazeia_engine.types import TextMode
+from kazeia_server.audio.pcm import pcm16
+from kazeia_server.settings import Settings
+from kazeia_server.voices.engine import EngineModel, load_model
 
 TEXT = "A line of text."
 
@@ -29,16 +31,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def live(folder: Path) -> Iterator[Live]:
-    with serving(load=lambda _: load_model(folder), model=folder) as server:
+    with serving(load=load_model, model=folder) as server:
         yield server
+
+
+def made_by_the_engine(folder: Path, text_mode: TextMode) -> bytes:
+    with Model.load(folder) as model:
+        options = {"speaker": "vivian", "language": "english", "seed": 7, "max_frames": 9}
+        return pcm16(model.synthesize(TEXT, text_mode=text_mode, **options).pcm)
 
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> bytes:
     """What the engine itself makes of TEXT."""
-    with Model.load(folder) as model:
-        result = model.synthesize(TEXT, speaker="vivian", language="english", seed=7, max_frames=9)
-    return bytes(pcm16(result.pcm))
+    return made_by_the_engine(folder, "whole")
+
+
+@pytest.fixture(scope="module")
+def streamed(folder: Path) -> bytes:
+    """What the engine itself makes of TEXT in the streaming layout: something else."""
+    audio = made_by_the_engine(folder, "streaming")
+    assert audio != made_by_the_engine(folder, "whole")
+    return audio
 
 
 def test_wav_holds_the_engines_samples(live: Live, expected: bytes) -> None:
@@ -53,16 +67,21 @@ def test_wav_holds_the_engines_samples(live: Live, expected: bytes) -> None:
     assert np.frombuffer(expected, "<i2").std() > 50
 
 
-def test_websocket_chunks_join_to_the_same_samples(live: Live, expected: bytes) -> None:
+@pytest.mark.parametrize("mode", ["whole", "streaming"])
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_websocket_chunks_join_to_the_same_samples(
+    live: Live, expected: bytes, streamed: bytes, mode: str, size: int
+) -> None:
     with live.connect() as websocket:
         session = Session(websocket)
-        session.send(
-            "session.config", voice="vivian", language="english", seed=7, max_frames=9, chunk=2
-        )
-        session.say(TEXT)
+        options = {"voice": "vivian", "language": "english", "seed": 7, "max_frames": 9}
+        session.send("session.config", **options, chunk=2, text_mode=mode)
+        for start in range(0, len(TEXT), size):
+            session.send("input.text", text=TEXT[start : start + size])
+        session.send("input.done")
         done, audio = session.until("audio.done")
         session.until("session.done")
-    assert audio == expected
+    assert audio == (expected if mode == "whole" else streamed)
     assert done["n_chunks"] == 5
     assert done["frames"] == 9
     assert done["ended"] == "max_frames"
@@ -101,3 +120,27 @@ def test_bad_fields_are_named(live: Live, field: str, value: object) -> None:
 def test_voices_and_health_name_the_model(live: Live, folder: Path) -> None:
     assert "vivian" in live.get("/v1/voices").text
     assert "tiny" in live.get("/health").text
+
+
+@pytest.mark.parametrize("text", ["Huh?", "200度烤15分钟，撒蒜蓉。"])
+def test_speech_that_never_ends_is_cut_and_told(folder: Path, text: str) -> None:
+    """Greedy random weights go on for ever."""
+    body = {"text": text, "voice": "vivian", "temperature": 0, "cp_temperature": 0}
+
+    def load(_: Settings) -> EngineModel:
+        return EngineModel(Model.load(folder), guard=Guard(eos_boost=0.0))
+
+    with serving(load=load, model=folder, guard_retries=1, max_audio_s=48.0) as live:
+        response = live.post(body)
+        assert response.headers["x-kazeia-ended"] in ("runaway", "repetition")
+        frames = int(response.headers["x-kazeia-frames"])
+        assert 40 <= frames < 600
+        assert "before the speech ended by itself" in response.headers["x-kazeia-warnings"]
+        metrics = live.get("/metrics").text
+        ended = response.headers["x-kazeia-ended"]
+        assert f'kazeia_finish_total{{reason="{ended}"}} 1.0' in metrics
+        assert "kazeia_retries_total 1.0" in metrics
+    with serving(load=load_model, model=folder, guard=False, max_audio_s=48.0) as live:
+        response = live.post(body)  # the control
+        assert response.headers["x-kazeia-ended"] == "max_frames"
+        assert response.headers["x-kazeia-frames"] == "600"

@@ -44,7 +44,7 @@ class Process:
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, **environ},
+            env={**os.environ, "KZTTS_WYOMING_PORT": "off", **environ},
         )
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -154,6 +154,8 @@ def test_shutdown_with_streams_open(number: int) -> None:
         hanging.start()
         until(lambda: server.get("/health").json()["running"] == 2, 10)
         assert server.stop(number, timeout=15) in (0, -number, 128 + number)
+        goodbye = json.loads(idle.recv(timeout=5))
+        assert (goodbye["type"], goodbye["utterance_index"]) == ("session.done", None)
         with pytest.raises(ConnectionClosed) as closed:
             idle.recv(timeout=5)
         assert closed.value.rcvd is not None
@@ -177,7 +179,7 @@ def test_serve_stops_when_there_is_no_model(tmp_path: Path) -> None:
 def test_serve_on_a_port_that_is_taken() -> None:
     with serve() as server:
         port = server.url.rpartition(":")[2]
-        result = kazeia("serve", "--port", port)
+        result = kazeia("serve", "--port", port, "--wyoming-port", "off")
         assert result.returncode == 1
         assert f"cannot listen on 127.0.0.1:{port}".encode() in result.stderr
         assert server.get("/health").status_code == 200

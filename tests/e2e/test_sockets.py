@@ -14,7 +14,7 @@ from fake_voice import FRAME, FakeVoice
 from live import Live, Session, serving, until
 from websockets.exceptions import ConnectionClosed
 
-from kazeia_server.audio import pcm16
+from kazeia_server.audio.pcm import pcm16
 from kazeia_server.errors import EngineFailure
 
 
@@ -44,8 +44,8 @@ def test_two_utterances_and_goodbye() -> None:
             assert audio == b"".join(pcm16(voice.streams[0].samples(n)) for n in range(3))
             assert done["total_bytes"] == len(audio)
             assert (done["n_chunks"], done["frames"], done["ended"]) == (3, 3, "eos")
-            assert done["ttfb_s"] == 0.01
-            assert done["rtf"] == 0.5
+            assert 0 < done["ttfb_s"] < 5
+            assert done["rtf"] == pytest.approx(0.5)
             session.until("session.done")
         session.send("session.close")
         last, _ = session.until("session.done")
@@ -54,7 +54,7 @@ def test_two_utterances_and_goodbye() -> None:
             websocket.recv(timeout=5)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1000
-    assert [request.text for request in voice.requests] == ["Hello.", "Hello."]
+    assert voice.texts == ["Hello.", "Hello."]
     assert voice.requests[0].language == "french"
 
 
@@ -68,7 +68,7 @@ def test_utterances_may_be_sent_ahead() -> None:
             done, audio = session.until("session.done")
             assert done["utterance_index"] == n
             assert len(audio) == 2 * FRAME * 2
-        assert [request.text for request in voice.requests] == [f"text {n}" for n in range(5)]
+        assert voice.texts == [f"text {n}" for n in range(5)]
         assert voice.most_open == 1
 
 
@@ -91,8 +91,135 @@ def test_cancel_mid_stream(after_chunks: int) -> None:
         answer = session.receive()
         assert isinstance(answer, dict)
         assert answer["type"] == "error"
-        until(lambda: voice.open_now == 0)
-        assert live.service.running == 0
+        until(lambda: voice.open_now == 0 and live.service.running == 0)
+
+
+def test_text_is_spoken_while_it_is_written() -> None:
+    voice = FakeVoice(n_chunks=5)
+    with serving(voice) as live, live.connect() as websocket:
+        session = Session(websocket)
+        heard = b""
+        session.send("input.text", text="One ")
+        while len(heard) < FRAME * 2:
+            item = session.receive()
+            heard += item if isinstance(item, bytes) else b""
+        for word in ("two ", "three ", "four "):
+            session.send("input.text", text=word)
+        session.send("input.done")
+        done, rest = session.until("audio.done")
+        heard += rest
+        assert heard == b"".join(pcm16(voice.streams[0].samples(n)) for n in range(5))
+        assert voice.texts == ["One two three four"]
+        assert done["pieces"] == 1
+
+
+def test_flush_speaks_what_there_is_and_the_utterance_goes_on() -> None:
+    voice = FakeVoice(n_chunks=2)
+    with serving(voice) as live, live.connect() as websocket:
+        session = Session(websocket)
+        session.send("input.text", text="First")
+        session.send("input.flush")
+        heard = b""
+        while len(heard) < 2 * FRAME * 2:
+            item = session.receive()
+            heard += item if isinstance(item, bytes) else b""
+        session.send("input.text", text=" and second.")
+        session.send("input.done")
+        done, _ = session.until("audio.done")
+        assert done["pieces"] == 2
+        assert voice.texts == ["First", "and second."]
+
+
+def test_a_text_that_stops_coming_ends_the_utterance_but_not_the_session() -> None:
+    voice = FakeVoice(n_chunks=2)
+    with serving(voice, text_timeout_s=0.3) as live, live.connect() as websocket:
+        session = Session(websocket)
+        session.send("input.text", text="Something unfin")
+        while (answer := session.receive()) is not None:
+            if isinstance(answer, dict) and answer["type"] == "error":
+                break
+        assert isinstance(answer, dict)
+        assert (answer["code"], answer["utterance_index"]) == ("text_timeout", 0)
+        assert voice.texts == ["Something unfin"]
+        session.send("input.text", text="ished.")  # belongs to what has ended
+        session.send("input.done")
+        session.say("Next.")
+        done, _ = session.until("session.done")
+        assert done["utterance_index"] == 1
+        assert voice.texts[1:] == ["Next."]
+
+
+@pytest.mark.parametrize("live_voice", [True, False])
+def test_nothing_to_say_is_a_short_silence(live_voice: bool) -> None:
+    voice = FakeVoice(live=live_voice)
+    with serving(voice) as live, live.connect() as websocket:
+        session = Session(websocket)
+        for text in ("...", "***", "🙂"):
+            session.say(text)
+            done, audio = session.until("audio.done")
+            assert done["ended"] == "empty"
+            assert audio == bytes(2 * 4800)
+            session.until("session.done")
+        assert voice.streams == []
+
+
+def test_other_formats_come_as_one_file() -> None:
+    with serving(FakeVoice(n_chunks=6)) as live, live.connect() as websocket:
+        session = Session(websocket)
+        session.send("session.config", response_format="wav", sample_rate=16_000, speed=2.0)
+        session.send("input.text", text="Hello.")
+        session.send("input.done")
+        data = b""
+        while True:
+            item = websocket.recv(timeout=10)
+            if isinstance(item, bytes):
+                data += item
+            elif json.loads(item)["type"] == "session.done":
+                break
+        assert data[:4] == b"RIFF"
+        assert int.from_bytes(data[24:28], "little") == 16_000
+        assert data.count(b"RIFF") == 1
+        assert len(data) - 44 == pytest.approx(6 * 0.08 / 2 * 16_000 * 2, abs=2000)
+
+
+def test_the_other_address_speaks_the_same_protocol() -> None:
+    voice = FakeVoice(n_chunks=2)
+    with serving(voice) as live:
+        live.ws_url = live.ws_url.replace("/ws/synthesize", "/v1/audio/speech/stream")
+        assert len(speak_once(live)) == 2 * FRAME * 2
+
+
+def test_a_key_may_come_in_the_first_message() -> None:
+    with serving(FakeVoice(n_chunks=1), api_keys=("secret",)) as live:
+        with live.connect() as websocket:
+            session = Session(websocket)
+            session.send("session.auth", key="secret")
+            session.until("session.authorized")
+            session.say("Hello.")
+            session.until("session.done")
+        with live.connect() as websocket:
+            session = Session(websocket)
+            session.send("input.text", text="Hello.")
+            answer = session.receive()
+            assert isinstance(answer, dict)
+            assert answer["code"] == "invalid_api_key"
+            with pytest.raises(ConnectionClosed) as closed:
+                websocket.recv(timeout=5)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+
+
+def test_more_sessions_than_are_served_are_told() -> None:
+    with serving(FakeVoice(), max_sessions=1) as live, live.connect() as first:
+        Session(first).send("ping")
+        Session(first).until("pong")
+        with live.connect() as second:
+            answer = json.loads(second.recv(timeout=5))
+            assert answer["code"] == "busy"
+            with pytest.raises(ConnectionClosed) as closed:
+                second.recv(timeout=5)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1013
 
 
 def test_cancel_while_waiting_for_a_slot() -> None:
@@ -159,7 +286,7 @@ def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded() -> None:
     with serving(voice, max_concurrent=2, send_timeout_s=60.0) as live:
         raw = stalled_client(live)
         try:
-            until(lambda: live.service.running == 1)
+            until(lambda: len(voice.streams) == 1)
             stalled = voice.streams[0]
             made = -1
             while made != stalled.made:  # the voice comes to rest: nothing grows any more
@@ -245,13 +372,12 @@ def test_bad_messages_keep_the_socket() -> None:
             "hello",
             "[]",
             "{}",
-            '{"type": "input.flush"}',
             '{"type": "input.text", "text": 1}',
             '{"type": "input.text", "text": "\\ud800"}',
             '{"type": "session.config", "temperature": NaN}',
             '{"type": "session.config", "voice": "nobody"}',
             '{"type": "session.config", "language": "klingon"}',
-            '{"type": "session.config", "sample_rate": 8000}',
+            '{"type": "session.config", "sample_rate": 800}',
             '{"type": "input.done"}',
             "[" * 100_000,
             b"\0\1\2\3",
@@ -266,11 +392,8 @@ def test_bad_messages_keep_the_socket() -> None:
             assert answer["message"]
             assert answer["code"] != "internal_error"
         session.send("input.done")  # closes the utterance that was too long
-        session.send("input.text", text="a\0b")
-        session.send("input.done")
-        nul = session.receive()
-        assert isinstance(nul, dict)
-        assert "NUL" in nul["message"]
+        session.say("a\0b")  # cleaned
+        session.until("session.done")
         session.say("Still here.")
         _, audio = session.until("session.done")
         assert len(audio) == FRAME * 2

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
-from kazeia_server.backend import (
+from kazeia_server.synthesis.backend import (
     AudioChunk,
     BackendInfo,
     Ended,
@@ -18,6 +19,9 @@ from kazeia_server.backend import (
 
 RATE = 24_000
 FRAME = 1920
+
+
+_StreamT = TypeVar("_StreamT", bound="FakeStream")
 
 
 @dataclass
@@ -32,6 +36,7 @@ class FakeVoice:
     deaf: bool = False  # does not react to cancel while `gate` is closed
     voices: tuple[str, ...] = ("anna", "Bert")
     gate: threading.Event | None = None  # reads wait for it
+    live: bool = True  # takes text while it speaks
 
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
@@ -51,14 +56,25 @@ class FakeVoice:
             samples_per_frame=FRAME,
             default_max_frames=2048,
             follows_instructions=True,
+            takes_live_text=self.live,
         )
 
+    @property
+    def texts(self) -> list[str]:
+        """The text of every stream so far."""
+        return [getattr(stream, "text", stream.request.text) for stream in self.streams]
+
     def open(self, request: SynthesisRequest) -> FakeStream:
+        return self._opened(FakeStream(self, request))
+
+    def open_live(self, request: SynthesisRequest) -> FakeLiveStream:
+        return self._opened(FakeLiveStream(self, request))
+
+    def _opened(self, stream: _StreamT) -> _StreamT:
         if self.fail_open is not None:
             raise self.fail_open
-        stream = FakeStream(self, request)
         with self.lock:
-            self.requests.append(request)
+            self.requests.append(stream.request)
             self.streams.append(stream)
             self.open_now += 1
             self.most_open = max(self.most_open, self.open_now)
@@ -91,12 +107,15 @@ class FakeStream:
             return None
         if self.made == self.voice.fail_at:
             raise self.voice.error
-        if self.voice.n_chunks is not None and self.made >= self.voice.n_chunks:
+        if self.over():
             self.ended = "eos"
             return None
         chunk = AudioChunk(self.samples(self.made))
         self.made += 1
         return chunk
+
+    def over(self) -> bool:
+        return self.voice.n_chunks is not None and self.made >= self.voice.n_chunks
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -125,3 +144,43 @@ class FakeStream:
         """Chunk `index`: its own frequency, so that order can be checked."""
         t = np.arange(FRAME, dtype=np.float32) / RATE
         return np.sin(2 * np.pi * (200 + 10 * index) * t).astype(np.float32) * np.float32(0.5)
+
+
+class FakeLiveStream(FakeStream):
+    """Speaks a chunk for every word pushed, the rest of its chunks once the text is complete."""
+
+    def __init__(self, voice: FakeVoice, request: SynthesisRequest) -> None:
+        super().__init__(voice, request)
+        self.text = ""
+        self.finished = False
+        self.changed = threading.Condition()
+
+    def push_text(self, text: str) -> None:
+        with self.changed:
+            assert not self.finished
+            self.text += text
+            self.changed.notify_all()
+
+    def settle_text(self) -> None:
+        pass
+
+    def finish_text(self) -> None:
+        with self.changed:
+            self.finished = True
+            self.changed.notify_all()
+
+    def read(self) -> AudioChunk | None:
+        with self.changed:
+            self.changed.wait_for(
+                lambda: (
+                    self.finished
+                    or self.cancelled.is_set()
+                    or (not self.over() and self.made < len(self.text.split()))
+                )
+            )
+        return super().read()
+
+    def cancel(self) -> None:
+        super().cancel()
+        with self.changed:
+            self.changed.notify_all()

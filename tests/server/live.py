@@ -15,10 +15,10 @@ from fake_voice import FakeVoice
 from websockets.sync.client import ClientConnection, connect
 
 from kazeia_server.app import create_app
-from kazeia_server.backend import SynthesisBackend
-from kazeia_server.service import SynthesisService
-from kazeia_server.serving import server_config
+from kazeia_server.serving import SpeechServer, server_config
 from kazeia_server.settings import Settings
+from kazeia_server.synthesis.backend import SynthesisBackend
+from kazeia_server.synthesis.service import SynthesisService
 
 
 class Live:
@@ -64,7 +64,8 @@ def serving(
     **settings: Any,
 ) -> Iterator[Live]:
     """Serve `voice`, or what `load` makes; `ready`: wait until it can be spoken with."""
-    chosen = Settings(port=0, log_level="warning", **settings)
+    defaults = {"port": 0, "wyoming_port": None, "log_level": "warning", "shutdown_timeout_s": 1}
+    chosen = Settings(**{**defaults, **settings})
     if load is None:
         assert voice is not None
 
@@ -72,7 +73,7 @@ def serving(
             return voice
 
     app = create_app(chosen, load=load)
-    server = uvicorn.Server(server_config(app, chosen))
+    server = SpeechServer(server_config(app, chosen), app)
     gate = getattr(voice, "gate", None)
     endless = isinstance(voice, FakeVoice) and voice.n_chunks is None
     if isinstance(voice, FakeVoice):  # the warm-up passes

@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from kazeia_server.backend import SynthesisRequest
-from kazeia_server.builtin_voice import SAMPLES_PER_FRAME, BuiltinStream, BuiltinVoice
 from kazeia_server.errors import InvalidRequest, UnknownVoice
+from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.voices.builtin import SAMPLES_PER_FRAME, BuiltinStream, BuiltinVoice
 
 LONG = "The first sentence is here. The second one follows it. And then there is a third."
 

@@ -13,7 +13,7 @@ from fake_voice import FRAME, RATE, FakeVoice
 from live import serving
 
 from kazeia_server.app import create_app
-from kazeia_server.audio import pcm16
+from kazeia_server.audio.pcm import pcm16
 from kazeia_server.errors import EngineFailure, InvalidRequest, VoiceLoadError
 from kazeia_server.settings import Settings
 
@@ -43,8 +43,8 @@ def test_synthesize_gives_a_true_wav() -> None:
     assert voice.requests[0].seed == 7
     headers = response.headers
     assert headers["x-kazeia-ended"] == "eos"
-    assert float(headers["x-kazeia-ttfb"]) == 0.01
-    assert float(headers["x-kazeia-rtf"]) == 0.5
+    assert 0 < float(headers["x-kazeia-ttfb"]) < 5
+    assert float(headers["x-kazeia-rtf"]) == pytest.approx(0.5)
     assert float(headers["x-kazeia-audio-seconds"]) == 0.32
     assert headers["x-kazeia-chunks"] == "4"
     assert headers["x-kazeia-voice"] == "Bert"
@@ -68,7 +68,10 @@ def test_synthesize_gives_a_true_wav() -> None:
         (b'{"text": "a", "top_p": -Infinity}', 400, "finite|greater"),
         ({"text": "a", "max_frames": 10**9}, 400, "less than or equal"),
         (b'{"text": "\\ud800"}', 400, "not valid JSON"),
-        (b'{"text": "a\\u0000b"}', 400, "NUL"),
+        (b'{"text": "a\\u0000b", "clean": false}', 400, "NUL"),
+        ({"text": "a", "speed": 9}, 400, "less than or equal to 4"),
+        ({"text": "a", "response_format": "midi"}, 400, "'pcm', 'wav'"),
+        ({"text": "a", "response_format": "mp3", "sample_rate": 47999}, 400, "expected 8000"),
         (b'{"text": "\xff"}', 400, "not valid JSON"),
         (b"[" * 500_000, 400, "not valid JSON"),
         (b"x" * (2 << 20), 413, "at most 1048576 bytes"),
@@ -202,9 +205,9 @@ def test_voices() -> None:
 
 def test_openapi_lists_the_doors_and_their_answers() -> None:
     schema = create_app(Settings()).openapi()
-    assert set(schema["paths"]) == {"/health", "/readyz", "/v1/voices", "/synthesize"}
+    assert {"/health", "/readyz", "/v1/voices", "/synthesize", "/metrics"} < set(schema["paths"])
     post = schema["paths"]["/synthesize"]["post"]
-    assert set(post["responses"]) == {"200", "400", "413", "415", "500", "503"}
+    assert {"200", "400", "401", "408", "413", "415", "500", "503"} <= set(post["responses"])
     fields = post["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert {"text", "voice", "language", "instruct", "seed", "cp_top_k"} <= set(fields)
     assert "HTTPValidationError" not in str(schema)

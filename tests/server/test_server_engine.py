@@ -14,8 +14,6 @@ import pytest
 import kazeia_server
 from kazeia_engine import errors as engine_errors
 from kazeia_engine.types import Chunk, ModelInfo, Result
-from kazeia_server.backend import SynthesisRequest
-from kazeia_server.engine import EngineModel, load_model
 from kazeia_server.errors import (
     EngineFailure,
     InvalidRequest,
@@ -24,6 +22,9 @@ from kazeia_server.errors import (
     UnknownVoice,
     VoiceLoadError,
 )
+from kazeia_server.settings import Settings
+from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.voices.engine import EngineModel, load_model
 
 
 class StandInStream:
@@ -118,9 +119,11 @@ def test_every_parameter_is_handed_on() -> None:
         chunk=9,
     )
     EngineModel(model).open(request)
-    expected = {name: getattr(request, name) for name in SynthesisRequest.__dataclass_fields__}
+    # These four are the service's, not the voice's.
+    own = set(SynthesisRequest.__dataclass_fields__) - {"speed", "clean", "split", "output"}
+    expected = {name: getattr(request, name) for name in own}
     expected["speaker"] = expected.pop("voice")
-    assert model.asked == {**expected, "cp_cache": True}
+    assert model.asked == {**expected, "cp_cache": True, "guard": None}
     EngineModel(model, cp_cache=False).open(request)
     assert model.asked["cp_cache"] is False
 
@@ -175,12 +178,12 @@ def test_errors_are_translated(
 
 def test_a_missing_model(tmp_path: Path) -> None:
     with pytest.raises(VoiceLoadError, match="there is no model at"):
-        load_model(tmp_path / "nothing")
+        load_model(Settings(model=tmp_path / "nothing"))
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(VoiceLoadError):
-        load_model(tmp_path)
+        load_model(Settings(model=tmp_path))
 
 
 def test_only_one_module_imports_the_engine() -> None:

@@ -9,10 +9,11 @@ from fake_voice import FakeVoice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kazeia_server.backend import SynthesisRequest
+from kazeia_server.doors.synthesize import SynthesizeBody
 from kazeia_server.errors import InvalidRequest, TextTooLong, UnknownLanguage, UnknownVoice
-from kazeia_server.requests import SpeechOptions, build_request, check_request, parse_body
+from kazeia_server.requests import SpeechOptions, build_request, check_request, parse_json
 from kazeia_server.settings import Settings
+from kazeia_server.synthesis.backend import SynthesisRequest
 
 INFO = FakeVoice().info
 
@@ -33,8 +34,11 @@ def test_every_field_arrives() -> None:
         "text_mode": "whole",
         "max_frames": 12,
         "chunk": 0,
+        "speed": 1.5,
+        "clean": False,
+        "split": "sentence",
     }
-    body = parse_body(json.dumps({"text": "Hi.", **fields}).encode())
+    body = parse_json(json.dumps({"text": "Hi.", **fields}).encode(), SynthesizeBody)
     request = check_request(build_request(body.text, body, Settings()), INFO, Settings())
     assert request == SynthesisRequest(text="Hi.", **fields)
 
@@ -81,7 +85,7 @@ def test_settings_fill_what_is_left_out() -> None:
 )
 def test_bad_bodies_say_what_was_expected(body: bytes, expected: str, param: str | None) -> None:
     with pytest.raises(InvalidRequest, match=expected) as caught:
-        parse_body(body)
+        parse_json(body, SynthesizeBody)
     if param is not None:
         assert caught.value.param == param
     assert len(str(caught.value)) < 600
@@ -91,7 +95,7 @@ def test_bad_bodies_say_what_was_expected(body: bytes, expected: str, param: str
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_body_or_a_clear_error(body: bytes) -> None:
     with suppress(InvalidRequest):
-        assert parse_body(body).text is not None
+        assert parse_json(body, SynthesizeBody).text is not None
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t", "\u200b", "\ufeff\u202e"])
@@ -105,7 +109,8 @@ def test_empty_text(text: str) -> None:
 )
 def test_text_that_is_no_text(text: str, expected: str) -> None:
     with pytest.raises(InvalidRequest, match=expected):
-        check_request(SynthesisRequest(text=text), INFO, Settings())
+        check_request(SynthesisRequest(text=text, clean=False), INFO, Settings())
+    check_request(SynthesisRequest(text=text), INFO, Settings())  # will be cleaned away
     with pytest.raises(InvalidRequest, match=expected):
         check_request(SynthesisRequest(text="a", instruct=text), INFO, Settings())
 
@@ -144,4 +149,4 @@ def test_audio_is_bounded() -> None:
     assert check_request(SynthesisRequest(text="a"), INFO, settings).max_frames == 100
     wish = SynthesisRequest(text="a", max_frames=7)
     assert check_request(wish, INFO, settings).max_frames == 7
-    assert check_request(SynthesisRequest(text="a"), INFO, Settings()).max_frames == 2048
+    assert check_request(SynthesisRequest(text="a"), INFO, Settings()).max_frames == 22_500

@@ -8,18 +8,20 @@ from fake_voice import FakeVoice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kazeia_server.backend import SynthesisStats
-from kazeia_server.errors import Busy, EngineFailure, UnknownVoice
-from kazeia_server.ws_protocol import (
+from kazeia_server.doors.ws_messages import SessionConfig
+from kazeia_server.doors.ws_protocol import (
     Action,
     Close,
+    Mark,
     Protocol,
     SendAudio,
     SendMessage,
-    SessionConfig,
     Speak,
     Stop,
+    Write,
 )
+from kazeia_server.errors import Busy, EngineFailure, UnknownVoice
+from kazeia_server.synthesis.backend import SynthesisStats
 
 INFO = FakeVoice().info
 STATS = SynthesisStats(
@@ -37,8 +39,9 @@ def send(protocol: Protocol, kind: str, **fields: Any) -> list[Action]:
 
 
 def say(protocol: Protocol, text: str = "Hello.") -> list[Action]:
-    assert send(protocol, "input.text", text=text) == []
-    return send(protocol, "input.done")
+    """Write a whole utterance; Write actions of one that is being spoken are left out."""
+    actions = [*send(protocol, "input.text", text=text), *send(protocol, "input.done")]
+    return [action for action in actions if not isinstance(action, Write)]
 
 
 def messages(actions: list[Action]) -> list[dict[str, Any]]:
@@ -60,19 +63,24 @@ def only_error(actions: list[Action]) -> dict[str, Any]:
 def test_an_utterance_from_config_to_done() -> None:
     protocol = new()
     assert send(protocol, "session.config", voice="Bert", seed=5) == []
-    assert send(protocol, "input.text", text="Hel") == []
-    assert send(protocol, "input.text", text="lo.") == []
-    (speak,) = send(protocol, "input.done")
+    assert send(protocol, "input.text", text=" ") == []
+    (speak,) = send(protocol, "input.text", text="Hel")
     assert isinstance(speak, Speak)
-    assert (speak.job.index, speak.job.text) == (0, "Hello.")
-    assert (speak.job.options.voice, speak.job.options.seed) == ("Bert", 5)
+    job = speak.job
+    assert (job.index, job.written, job.complete) == (0, [" Hel"], False)
+    assert (job.config.voice, job.config.seed) == ("Bert", 5)
+    assert send(protocol, "input.text", text="lo.") == [Write(job)]
+    assert send(protocol, "input.flush") == [Write(job)]
+    assert send(protocol, "input.done") == [Write(job)]
+    assert job.written == [" Hel", "lo.", Mark.FLUSH, Mark.FINISH]
+    assert (job.text, job.complete) == (" Hello.", True)
 
     first = protocol.chunk(0, PCM, INFO, "Bert")
     assert kinds(first) == ["audio.start", "SendAudio"]
     start = messages(first)[0]
     assert start["sample_rate"] == 24_000
     assert (start["format"], start["encoding"], start["channels"]) == ("pcm", "s16le", 1)
-    assert (start["utterance_index"], start["sentence_text"]) == (0, "Hello.")
+    assert (start["utterance_index"], start["sentence_text"]) == (0, " Hello.")
     assert protocol.chunk(0, PCM, INFO, "Bert") == [SendAudio(PCM)]
 
     done = protocol.finished(0, STATS, INFO, "Bert")
@@ -83,11 +91,14 @@ def test_an_utterance_from_config_to_done() -> None:
         "sentence_index": 0,
         "ended": "eos",
         "ttfb_s": 0.1,
+        "voice_ttfb_s": None,
         "rtf": 0.4,
         "n_chunks": 2,
         "audio_s": 0.16,
         "frames": 2,
-        "total_bytes": 7680,
+        "total_bytes": 2 * len(PCM),
+        "pieces": 1,
+        "retries": 0,
         "stages": {"cp": 0.01},
         "warnings": [],
         "error": False,
@@ -106,7 +117,7 @@ def test_several_utterances_keep_their_config_and_their_order() -> None:
     assert isinstance(second, Speak)
     assert (second.job.index, second.job.text) == (1, "two")
     # A configuration replaces the one before as a whole.
-    assert (second.job.options.voice, second.job.options.language) == (None, "french")
+    assert (second.job.config.voice, second.job.config.language) == (None, "french")
     *_, third = protocol.failed(1, EngineFailure("x"))
     assert isinstance(third, Speak)
     assert third.job.text == "three"
@@ -130,14 +141,142 @@ def test_no_audio_after_cancelled() -> None:
     assert kinds(protocol.chunk(1, PCM, INFO, None)) == ["audio.start", "SendAudio"]
 
 
+def test_what_is_written_ahead_is_kept_for_its_turn() -> None:
+    protocol = new()
+    say(protocol, "one")
+    assert send(protocol, "input.text", text="two, ") == []
+    assert send(protocol, "input.text", text="and ") == []
+    *_, speak = protocol.finished(0, STATS, INFO, None)
+    assert isinstance(speak, Speak)
+    assert speak.job.written == ["two, ", "and "]
+    assert send(protocol, "input.text", text="more.") == [Write(speak.job)]
+
+
+def test_an_utterance_that_ends_before_its_text_takes_the_rest_of_it_along() -> None:
+    for end in ("finished", "failed"):
+        protocol = new()
+        send(protocol, "input.text", text="too much ")
+        if end == "finished":
+            protocol.finished(0, STATS, INFO, None)
+        else:
+            protocol.failed(0, EngineFailure("x"))
+        assert send(protocol, "input.text", text="of it.") == []
+        assert send(protocol, "input.done") == []
+        (speak,) = say(protocol, "next")
+        assert isinstance(speak, Speak)
+        assert (speak.job.index, speak.job.text) == (1, "next")
+
+
+def test_cancel_of_open_text_lets_the_next_begin() -> None:
+    protocol = new()
+    send(protocol, "input.text", text="interrupted ")
+    assert kinds(send(protocol, "input.cancel")) == ["Stop", "audio.cancelled"]
+    (speak,) = say(protocol, "next")
+    assert isinstance(speak, Speak)
+    assert speak.job.index == 1
+
+
+def test_draining_lets_the_open_utterance_end_and_nothing_begin() -> None:
+    protocol = new()
+    (speak,) = send(protocol, "input.text", text="one ")
+    assert isinstance(speak, Speak)
+    assert protocol.drain() == []
+    assert send(protocol, "input.text", text="two.") == [Write(speak.job)]
+    assert send(protocol, "input.done") == [Write(speak.job)]
+    error = only_error(send(protocol, "input.text", text="next"))
+    assert error["code"] == "shutting_down"
+    done = protocol.finished(0, STATS, INFO, None)
+    assert done[-1] == Close(1012, "the server is shutting down")
+    assert kinds(new().drain()) == ["session.done", "Close"]
+
+
+def test_a_key_comes_first_where_one_is_needed() -> None:
+    def locked() -> Protocol:
+        return Protocol(max_text_chars=9, max_message_bytes=99, check_key=lambda key: key == "k")
+
+    for message in ("input.text", "session.config", "ping", "input.done"):
+        protocol = locked()
+        actions = send(protocol, message, **({"text": "a"} if message == "input.text" else {}))
+        assert kinds(actions) == ["error", "Close"]
+        assert actions[-1] == Close(1008, "an API key is required")
+        assert send(protocol, "session.auth", key="k") == []
+    assert kinds(send(locked(), "session.auth", key="wrong")) == ["error", "Close"]
+    protocol = locked()
+    assert kinds(send(protocol, "session.auth", key="k")) == ["session.authorized"]
+    assert kinds(say(protocol)) == ["Speak"]
+    assert kinds(send(new(), "session.auth", key="any")) == ["session.authorized"]
+
+
+def test_without_a_key_the_wait_is_not_an_idle_session() -> None:
+    protocol = Protocol(max_text_chars=9, max_message_bytes=99, check_key=lambda key: False)
+    assert protocol.needs_key
+    actions = protocol.idle()
+    assert messages(actions)[0]["code"] == "invalid_api_key"
+    assert actions[-1] == Close(1008, "an API key is required")
+
+
+def test_flushes_of_nothing_take_no_room() -> None:
+    protocol = new()
+    (speak,) = send(protocol, "input.text", text="a")
+    assert isinstance(speak, Speak)
+    for _ in range(1000):
+        send(protocol, "input.flush")
+    assert speak.job.written == ["a", Mark.FLUSH]
+    assert speak.job.take() == ["a", Mark.FLUSH]
+    assert speak.job.written == []
+
+
+def test_fields_of_other_servers_are_understood() -> None:
+    protocol = new()
+    fields = {
+        "model": "Qwen/Qwen3-TTS",
+        "task_type": "CustomVoice",
+        "stream_audio": True,
+        "split_granularity": "clause",
+        "instructions": "softly",
+        "max_new_tokens": 77,
+        "non_streaming_mode": True,
+        "initial_codec_chunk_frames": 3,
+        "ref_audio": None,
+        "x_vector_only_mode": False,
+    }
+    assert send(protocol, "session.config", **fields) == []
+    (speak,) = say(protocol)
+    assert isinstance(speak, Speak)
+    config = speak.job.config
+    assert (config.split, config.instruct, config.max_frames) == ("sentence", "softly", 77)
+    assert (config.text_mode, config.chunk, config.task_type) == ("whole", 3, "CustomVoice")
+    for field, value in {"ref_audio": "http://x", "speaker_embedding": [1.0]}.items():
+        error = only_error(send(protocol, "session.config", **{field: value}))
+        assert error["param"] == field
+        assert "not supported" in error["message"]
+    assert (
+        "none, sentence"
+        in only_error(send(protocol, "session.config", split_granularity="word"))["message"]
+    )
+
+
+def test_ping() -> None:
+    assert kinds(send(new(), "ping")) == ["pong"]
+
+
+def test_other_formats_are_named_in_audio_start() -> None:
+    protocol = new()
+    send(protocol, "session.config", response_format="mp3", sample_rate=16_000)
+    say(protocol)
+    (start,) = messages(protocol.chunk(0, b"abc", INFO, None))
+    assert (start["format"], start["encoding"], start["sample_rate"]) == ("mp3", None, 16_000)
+    assert start["content_type"] == "audio/mpeg"
+
+
 def test_cancel_covers_what_waits_and_what_was_typed() -> None:
     protocol = new()
     say(protocol, "one")
     say(protocol, "two")
     send(protocol, "input.text", text="three")
     actions = send(protocol, "input.cancel")
-    assert kinds(actions) == ["Stop", "audio.cancelled", "audio.cancelled"]
-    assert [m["utterance_index"] for m in messages(actions)] == [0, 1]
+    assert kinds(actions) == ["Stop", *["audio.cancelled"] * 3]
+    assert [m["utterance_index"] for m in messages(actions)] == [0, 1, 2]
     assert "without text" in only_error(send(protocol, "input.done"))["message"]
 
 
@@ -184,7 +323,6 @@ def test_close_of_an_idle_session() -> None:
         ("null", "expected a JSON object, got NoneType"),
         ("{}", "session.config, input.text, .*; got nothing"),
         ('{"type": 5}', "got 5"),
-        ('{"type": "input.flush"}', "got 'input.flush'"),
         ('{"type": "input.text"}', "lacks the field 'text'"),
         ('{"type": "input.text", "text": 5}', "valid string"),
         ('{"type": "input.text", "text": "\\ud800"}', "invalid JSON"),
@@ -194,7 +332,9 @@ def test_close_of_an_idle_session() -> None:
         ('{"type": "session.config", "temperature": NaN}', "finite"),
         ('{"type": "session.config", "top_k": -1}', "greater than or equal"),
         ('{"type": "session.config", "pitch": 1}', "no field 'pitch'; it knows type, voice"),
-        ('{"type": "session.config", "response_format": "mp3"}', "'pcm'"),
+        ('{"type": "session.config", "response_format": "midi"}', "'pcm'"),
+        ('{"type": "session.config", "sample_rate": 1}', "greater than or equal to 8000"),
+        ('{"type": "session.config", "speed": 5}', "less than or equal to 4"),
         ("[" * 1000, "invalid JSON"),
     ],
 )
@@ -218,8 +358,10 @@ def test_binary_and_oversized_frames() -> None:
 
 def test_too_much_text_is_said_once_and_its_rest_not_spoken() -> None:
     protocol = new(max_text_chars=10)
-    assert send(protocol, "input.text", text="123456") == []
-    error = only_error(send(protocol, "input.text", text="789012"))
+    assert kinds(send(protocol, "input.text", text="123456")) == ["Speak"]
+    stop, *told = send(protocol, "input.text", text="789012")
+    assert stop == Stop(0)
+    error = only_error(told)
     assert (error["code"], error["utterance_index"]) == ("text_too_long", 0)
     assert send(protocol, "input.text", text="end.") == []
     assert send(protocol, "input.done") == []
@@ -263,7 +405,7 @@ def test_a_refused_configuration_changes_nothing() -> None:
     assert only_error(send(protocol, "session.config", voice="nobody"))["param"] == "voice"
     (speak,) = say(protocol)
     assert isinstance(speak, Speak)
-    assert (speak.job.options.voice, speak.job.options.instruct) == ("anna", "softly")
+    assert (speak.job.config.voice, speak.job.config.instruct) == ("anna", "softly")
 
 
 def test_idle() -> None:
@@ -278,7 +420,7 @@ def test_idle() -> None:
 
 
 INPUTS = st.sampled_from(
-    ["session.config", "input.text", "input.done", "input.cancel", "session.close", "nonsense"]
+    ["session.config", "input.text", "input.flush", "input.done", "input.cancel", "session.close"]
 )
 EVENTS = st.sampled_from(["chunk", "finished", "failed"])
 

@@ -29,7 +29,7 @@ from kazeia_engine.errors import (
     UnknownLanguage,
     UnknownSpeaker,
 )
-from kazeia_engine.types import Chunk, Ended, ModelInfo, ModelKind, Result, TextMode
+from kazeia_engine.types import Chunk, Ended, Guard, ModelInfo, ModelKind, Result, TextMode
 
 if TYPE_CHECKING:
     from kazeia_engine.model import Model
@@ -40,6 +40,7 @@ __all__ = [
     "Ended",
     "EngineClosed",
     "EngineError",
+    "Guard",
     "InvalidInput",
     "KazeiaError",
     "Model",

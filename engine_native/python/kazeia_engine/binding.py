@@ -28,6 +28,7 @@ __all__ = [
     "OK",
     "TIMEOUT",
     "ChunkStruct",
+    "GuardStruct",
     "InfoStruct",
     "LoadParams",
     "PromptStruct",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 OK, END, TIMEOUT = 0, 1, 2
-_ABI_VERSION = 1
+_ABI_VERSION = 2
 _N_STAGES = 10
 
 _ERRORS: dict[int, Callable[[str], Exception]] = {
@@ -125,6 +126,19 @@ class PromptStruct(C.Structure):
         ("n_trailing", C.c_int32),
         ("pad_text_id", C.c_int32),
         ("text_open", C.c_int32),
+        ("n_text_tokens", C.c_int32),
+    ]
+
+
+class GuardStruct(C.Structure):
+    """kz_guard"""
+
+    _fields_ = [
+        ("frames_per_token", C.c_float),
+        ("min_frames", C.c_int32),
+        ("eos_boost", C.c_float),
+        ("repeat_frames", C.c_int32),
+        ("silence_frames", C.c_int32),
     ]
 
 
@@ -136,6 +150,7 @@ class StreamParams(C.Structure):
         ("prompt", PromptStruct),
         ("talker", SamplingStruct),
         ("cp", SamplingStruct),
+        ("guard", GuardStruct),
         ("seed", C.c_uint64),
         *[
             (name, C.c_int32)

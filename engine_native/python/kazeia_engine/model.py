@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from kazeia_engine import binding
 from kazeia_engine.errors import EngineClosed, EngineError, InvalidInput
+from kazeia_engine.live import LiveStream
 from kazeia_engine.modelfiles import find_pair
-from kazeia_engine.prompt import Prompt, build_prompt
+from kazeia_engine.prompt import Prompt, build_prompt, open_prompt, text_ids
 from kazeia_engine.stream import DecoderStream, Stream, as_codes
 from kazeia_engine.tokenizer import Tokenizer
-from kazeia_engine.types import ModelInfo, Result, TextMode
+from kazeia_engine.types import Guard, ModelInfo, Result, TextMode
 from kazeia_engine.vocabulary import ModelVocabulary
 
 if TYPE_CHECKING:
@@ -203,7 +204,8 @@ class Model:
             **extra: rep_window (codes the penalty looks back on, 0: all), cp_cache (False: the
                 recomputing oracle), ignore_eos (always max_frames, for benchmarks), profile
                 (times of the decoder's stages), skip_frames (leading frames whose audio is
-                dropped), min_frames (end-of-speech masked before, 2).
+                dropped), min_frames (end-of-speech masked before, 2), guard (a Guard against
+                speech that does not end; None: none).
 
         Raises:
             InvalidInput: the text is empty or too long, or an option is unknown or out of range.
@@ -227,6 +229,34 @@ class Model:
             "chunk": chunk,
         }
         return self._open(text, **options, **extra)
+
+    def stream_live(self, **options: Any) -> LiveStream:
+        """Starts speaking a text that is still being written; push it into the stream.
+
+        The streaming layout is used: speech starts with the first word, and codes and audio are
+        those of `stream(text, text_mode="streaming")` wherever the pieces of the text end.
+
+        Args:
+            **options: as in `stream`, without text_mode.
+
+        Raises:
+            InvalidInput: an option is unknown or out of range.
+            EngineClosed: the model was closed.
+        """
+
+        voice = _voice_options(options)
+
+        def prepare(ids: list[int]) -> tuple[Prompt, binding.StreamParams]:
+            prompt = open_prompt(self._vocabulary, self._tokenizer, ids, **voice)
+            return prompt, self._params(prompt, options)
+
+        def open_stream(ids: list[int], closed: bool) -> Stream:
+            prompt, params = prepare(ids)
+            params.prompt.text_open = int(not closed)
+            return self._start(params, prompt)
+
+        prepare(text_ids(self._tokenizer, "a"))  # faults of the options are told now
+        return LiveStream(self._tokenizer, self._vocabulary.text.eos, open_stream)
 
     def decode(self, codes: npt.ArrayLike, *, chunk: int = 0) -> npt.NDArray[np.float32]:
         """codes int[T, 16] -> float32[T * 1920] samples, -1..1.
@@ -350,6 +380,9 @@ class Model:
 
     def _open(self, text: str, **options: Any) -> Stream:
         prompt, params = self._prepare(text, **options)
+        return self._start(params, prompt)
+
+    def _start(self, params: binding.StreamParams, prompt: Prompt) -> Stream:
         # The engine copies the ids while the stream opens; prompt keeps them alive until then.
         with self._use() as handle:
             return Stream(
@@ -362,16 +395,18 @@ class Model:
             )
 
     def _prepare(self, text: str, **options: Any) -> tuple[Prompt, binding.StreamParams]:
-        o = _Options(options)
         prompt = build_prompt(
             self._vocabulary,
             self._tokenizer,
             text,
-            speaker=o.text("speaker", None),
-            language=o.text("language", "auto") or "auto",
-            instruct=o.text("instruct", None),
-            text_mode=o.take("text_mode", "auto"),
+            text_mode=options.pop("text_mode", "auto"),
+            **_voice_options(options),
         )
+        return prompt, self._params(prompt, options)
+
+    def _params(self, prompt: Prompt, options: dict[str, Any]) -> binding.StreamParams:
+        """The native parameters of a stream; they point into `prompt`."""
+        o = _Options(options)
         longest = self._native.max_positions - len(prompt.text_ids)
         if longest < 1:
             raise InvalidInput(
@@ -386,6 +421,7 @@ class Model:
         p.n_positions = len(prompt.text_ids)
         p.trailing_ids, p.n_trailing = binding.ints(prompt.trailing_ids), len(prompt.trailing_ids)
         p.pad_text_id = prompt.pad_text_id
+        p.n_text_tokens = 1 if prompt.layout == "streaming" else prompt.n_text_tokens
         params.talker = binding.SamplingStruct(
             o.number("temperature", 0.9, 0, 100),
             o.integer("top_k", 50, 0, 1 << 30),
@@ -413,8 +449,9 @@ class Model:
         params.cp_recompute = int(not o.flag("cp_cache", True))
         params.ignore_eos = int(o.flag("ignore_eos", False))
         params.profile = int(o.flag("profile", False))
+        params.guard = _guard(o.take("guard", None))
         o.done()
-        return prompt, params
+        return params
 
     def __enter__(self) -> Self:
         return self
@@ -425,6 +462,35 @@ class Model:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+
+def _voice_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes the options of the prompt out of `options`."""
+    o = _Options(options)
+    taken: dict[str, Any] = {
+        "speaker": o.text("speaker", None),
+        "language": o.text("language", "auto") or "auto",
+        "instruct": o.text("instruct", None),
+    }
+    for name in taken:
+        options.pop(name, None)
+    return taken
+
+
+def _guard(guard: Guard | None) -> binding.GuardStruct:
+    if guard is None:
+        return binding.GuardStruct()
+    if not isinstance(guard, Guard):
+        raise InvalidInput(f"guard is {guard!r}, expected a Guard or None", param="guard")
+    o = _Options(dataclasses.asdict(guard))
+    most = 1 << 30
+    return binding.GuardStruct(
+        o.number("frames_per_token", 0.0, 0, 1000),
+        o.integer("min_frames", 0, 0, most),
+        o.number("eos_boost", 0.0, 0, 1000),
+        o.integer("repeat_frames", 0, 0, most),
+        o.integer("silence_frames", 0, 0, most),
+    )
 
 
 class _Options:

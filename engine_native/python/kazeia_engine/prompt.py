@@ -21,7 +21,7 @@ streaming layout the rest of the text and tts_eos, in the whole layout tts_pad a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -40,6 +40,8 @@ __all__ = [
     "Layout",
     "Prompt",
     "build_prompt",
+    "open_prompt",
+    "text_ids",
 ]
 
 Layout = Literal["whole", "streaming"]
@@ -114,7 +116,73 @@ def build_prompt(
             f"the text has {len(body)} tokens, expected 1 to {MAX_TEXT_TOKENS}; split it",
             param="text",
         )
-    layout = _layout(text_mode)
+    head = _head(vocab, tokenizer, ids[:_ROLE], speaker, language, instruct)
+    if _layout(text_mode) == "streaming":
+        return _streaming(vocab, head, body, closed=True)
+    codec, tts = vocab.codec, vocab.text
+    return Prompt(
+        text_ids=np.array([*head.text, *body, tts.eos, tts.pad], np.int32),
+        codec_ids=np.array([*head.codec, *[codec.pad] * (len(body) + 1), codec.bos], np.int32),
+        trailing_ids=np.array([], np.int32),
+        pad_text_id=tts.pad,
+        n_text_tokens=len(body),
+        layout="whole",
+        warnings=head.warnings,
+    )
+
+
+def open_prompt(
+    vocab: ModelVocabulary,
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    *,
+    speaker: str | None = None,
+    language: str = "auto",
+    instruct: str | None = None,
+) -> Prompt:
+    """The streaming prompt of a text of which the first `ids` (one or more) are known.
+
+    The rest follows into the stream, tts_eos last.  Otherwise as `build_prompt`.
+    """
+    role = tokenizer.wrap("")[:_ROLE]
+    head = _head(vocab, tokenizer, role, speaker, language, instruct)
+    return _streaming(vocab, head, list(ids), closed=False)
+
+
+def text_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of `text` at the beginning of an utterance."""
+    return tokenizer.wrap(text)[_ROLE:-_TAIL]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The positions before the text."""
+
+    text: list[int]
+    codec: list[int]
+    warnings: tuple[str, ...]
+
+
+def _streaming(vocab: ModelVocabulary, head: _Head, body: list[int], *, closed: bool) -> Prompt:
+    return Prompt(
+        text_ids=np.array([*head.text, body[0]], np.int32),
+        codec_ids=np.array([*head.codec, vocab.codec.bos], np.int32),
+        trailing_ids=np.array([*body[1:], *([vocab.text.eos] if closed else [])], np.int32),
+        pad_text_id=vocab.text.pad,
+        n_text_tokens=len(body),
+        layout="streaming",
+        warnings=head.warnings,
+    )
+
+
+def _head(
+    vocab: ModelVocabulary,
+    tokenizer: Tokenizer,
+    role: list[int],
+    speaker: str | None,
+    language: str,
+    instruct: str | None,
+) -> _Head:
     speaker_name, speaker_id = _speaker(vocab, speaker)
     language_id = _language(vocab, language, speaker_name)
     instruct_ids, warnings = _instruction(vocab, tokenizer, instruct)
@@ -127,24 +195,10 @@ def build_prompt(
     )
     if speaker_id is not None:
         tags.append(speaker_id)
-    head = [*instruct_ids, *ids[:_ROLE]]
-    text_side = [*head, *[tts.pad] * len(tags), tts.bos]
-    codec_side = [*[_ABSENT] * len(head), *tags, codec.pad]
-    if layout == "whole":
-        text_side += [*body, tts.eos, tts.pad]
-        codec_side += [*[codec.pad] * (len(body) + 1), codec.bos]
-        trailing = []
-    else:
-        text_side.append(body[0])
-        codec_side.append(codec.bos)
-        trailing = [*body[1:], tts.eos]
-    return Prompt(
-        text_ids=np.array(text_side, np.int32),
-        codec_ids=np.array(codec_side, np.int32),
-        trailing_ids=np.array(trailing, np.int32),
-        pad_text_id=tts.pad,
-        n_text_tokens=len(body),
-        layout=layout,
+    first = [*instruct_ids, *role]
+    return _Head(
+        text=[*first, *[tts.pad] * len(tags), tts.bos],
+        codec=[*[_ABSENT] * len(first), *tags, codec.pad],
         warnings=warnings,
     )
 

@@ -21,7 +21,20 @@ __all__ = ["DecoderStream", "Stream", "as_codes"]
 
 _POLL_MS = 200
 _DECODER_PARTS = ("quant", "preconv", "pretr", "upsample", "bigvgan")
-_ENDED: dict[int, Ended] = {1: "eos", 2: "max_frames", 3: "cancelled"}
+_CUT_BY: dict[Ended, str] = {
+    "max_frames": "limit: max_frames",
+    "runaway": "guard: far longer than its text",
+    "silence": "guard: silent for too long",
+    "repetition": "guard: the same sounds over and over",
+}
+_ENDED: dict[int, Ended] = {
+    1: "eos",
+    2: "max_frames",
+    3: "cancelled",
+    5: "runaway",
+    6: "silence",
+    7: "repetition",
+}
 
 
 def as_codes(codes: npt.ArrayLike, n_codebooks: int) -> npt.NDArray[np.int32]:
@@ -111,6 +124,20 @@ class Stream:
             raise EngineError("the stream has no result: it is still running or has failed")
         return self._result
 
+    def push_ids(self, ids: list[int], *, closing: bool = False) -> None:
+        """Append text ids to a stream whose text is open; `closing`: they are the last.
+
+        Nothing happens once the stream has ended.
+
+        Raises:
+            InvalidInput: the text is complete, or an id is outside the text vocabulary.
+        """
+        array = np.array(ids, np.int32)
+        push = self._lib.kz_stream_finish_text if closing else self._lib.kz_stream_push_text
+        with self._lock:
+            if self._handle is not None:
+                binding.check(push(self._handle, binding.ints(array), len(array)))
+
     def close(self) -> None:
         """Cancels what is not finished; the reading thread then sees the end of the stream."""
         with self._lock:
@@ -163,9 +190,10 @@ class Stream:
 
 
 def _truncation(ended: int, frames: int) -> tuple[str, ...]:
-    if _ENDED[ended] != "max_frames":
+    reason = _CUT_BY.get(_ENDED[ended])
+    if reason is None:
         return ()
-    return (f"cut at {frames} frames before the speech ended by itself (limit: max_frames)",)
+    return (f"cut at {frames} frames before the speech ended by itself ({reason})",)
 
 
 class DecoderStream:

@@ -8,11 +8,29 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Chunk", "Ended", "ModelInfo", "ModelKind", "Result", "TextMode"]
+__all__ = ["Chunk", "Ended", "Guard", "ModelInfo", "ModelKind", "Result", "TextMode"]
 
 ModelKind = Literal["custom_voice", "voice_design", "base"]
 TextMode = Literal["auto", "whole", "streaming"]
-Ended = Literal["eos", "max_frames", "cancelled"]
+# runaway, silence and repetition: cut by a Guard.
+Ended = Literal["eos", "max_frames", "cancelled", "runaway", "silence", "repetition"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What ends speech that does not end by itself, as happens to a few sentences in a thousand.
+
+    A text of T tokens takes about 3 T frames; it may take max(min_frames, T * frames_per_token).
+    From half of that on, the logit of end-of-speech is raised by eos_boost once more each frame.
+    repeat_frames: so many frames whose first codes repeat every 1 to 8 frames; silence_frames: so
+    many in a row below -50 dB of full scale.  0 turns a part off.
+    """
+
+    frames_per_token: float = 15.0
+    min_frames: int = 64
+    eos_boost: float = 0.1
+    repeat_frames: int = 48
+    silence_frames: int = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ bool Engine::text_ready(const Stream &s) const {
     return s.n_frames == 0 || static_cast<size_t>(s.n_frames) <= have || !s.text_open;
 }
 
-std::shared_ptr<Stream> Engine::next_to_generate(int32_t &text, bool &eos_allowed) {
+std::shared_ptr<Stream> Engine::next_to_generate(NextText &text) {
     for (size_t i = 0; i < streams_.size(); i++) {
         const size_t turn = (generate_turn_ + i) % streams_.size();
         Stream &s = *streams_[turn];
@@ -183,10 +183,11 @@ std::shared_ptr<Stream> Engine::next_to_generate(int32_t &text, bool &eos_allowe
         const std::vector<int32_t> &first = s.request.trailing_ids;
         const size_t have = first.size() + s.pushed.size();
         const auto index = static_cast<size_t>(s.n_frames);
-        text = s.request.pad_text_id;
+        text.id = s.request.pad_text_id;
         if (index > 0 && index <= have)
-            text = index <= first.size() ? first[index - 1] : s.pushed[index - 1 - first.size()];
-        eos_allowed = !s.text_open && index >= have;
+            text.id = index <= first.size() ? first[index - 1] : s.pushed[index - 1 - first.size()];
+        text.n_known = s.request.n_text_tokens + static_cast<int>(have);
+        text.ended = !s.text_open && index >= have;
         generate_turn_ = turn + 1;
         return streams_[turn];
     }
@@ -198,11 +199,9 @@ void Engine::generate_loop() {
     std::vector<int32_t> codes(static_cast<size_t>(model_->n_codebooks()));
     std::unique_lock lock(mutex_);
     while (true) {
-        int32_t text = 0;
-        bool eos_allowed = false;
+        NextText text;
         std::shared_ptr<Stream> stream;
-        generate_.wait(lock,
-                       [&] { return closing_ || (stream = next_to_generate(text, eos_allowed)); });
+        generate_.wait(lock, [&] { return closing_ || (stream = next_to_generate(text)); });
         if (closing_) return;
         stream->generating = true;
         // Alone and before its first frame a stream may use the decoder's idle core too.
@@ -214,7 +213,8 @@ void Engine::generate_loop() {
             if (!generator) generator = std::make_unique<Generator>(*model_, generator_threads_);
             generator->backend.set_threads(alone ? prefill_threads_ : generator_threads_);
             generator->backend.set_abort_flag(&stream->stop);
-            outcome = stream->generation.next(*generator, text, eos_allowed, codes.data());
+            outcome = stream->generation.next(*generator, text.id, text.n_known, text.ended,
+                                              codes.data());
         });
         if (generator) generator->backend.set_abort_flag(nullptr);
 
@@ -246,6 +246,12 @@ void Engine::generated(Stream &s, Generation::Outcome outcome, const std::vector
             break;
         case Generation::Outcome::kMaxFrames:
             s.ended = KZ_ENDED_MAX_FRAMES;
+            break;
+        case Generation::Outcome::kRunaway:
+            s.ended = KZ_ENDED_RUNAWAY;
+            break;
+        case Generation::Outcome::kRepetition:
+            s.ended = KZ_ENDED_REPETITION;
             break;
         case Generation::Outcome::kStopped:
             return;
@@ -345,8 +351,35 @@ void Engine::decode_loop() {
     }
 }
 
+// The caller holds the mutex.  Ends the stream after the frame that completes a silence of
+// guard.silence_frames, wherever the chunks begin; what was generated beyond it is dropped.
+void Engine::guard_silence(Stream &s, PcmChunk &chunk) {
+    constexpr float kSilent = 0.00316f;  // -50 dB
+    const int most = s.request.guard.silence_frames;
+    const auto width = static_cast<size_t>(model_->codec.config.samples_per_frame);
+    if (most == 0 || s.finished || chunk.pcm.size() < width) return;
+    const int skipped = chunk.n_frames - static_cast<int>(chunk.pcm.size() / width);
+    for (int i = skipped; i < chunk.n_frames; i++) {
+        const auto begin = chunk.pcm.begin() + static_cast<ptrdiff_t>(width) * (i - skipped);
+        const bool silent = std::all_of(begin, begin + static_cast<ptrdiff_t>(width),
+                                        [](float x) { return std::abs(x) < kSilent; });
+        s.silent_frames = silent ? s.silent_frames + 1 : 0;
+        if (s.silent_frames < most) continue;
+        chunk.n_frames = i + 1;
+        chunk.pcm.erase(begin + static_cast<ptrdiff_t>(width), chunk.pcm.end());
+        s.n_frames = s.taken = chunk.first_frame + chunk.n_frames;
+        s.codes.resize(static_cast<size_t>(s.n_frames) *
+                       static_cast<size_t>(model_->n_codebooks()));
+        s.ended = KZ_ENDED_SILENCE;
+        s.generated = true;
+        s.stop = true;  // a frame in the making is not wanted any more
+        return;
+    }
+}
+
 // The caller holds the mutex.
 void Engine::decoded(Stream &s, PcmChunk chunk) {
+    guard_silence(s, chunk);
     if (!s.finished && !chunk.pcm.empty()) {
         const double now = now_s();
         if (s.first_chunk < 0) s.first_chunk = now;

@@ -29,6 +29,13 @@ struct PcmChunk {
     double t_s = 0;
 };
 
+// What goes into the next frame of a stream from its text.
+struct NextText {
+    int32_t id = 0;  // fed beside the last frame
+    int n_known = 0;
+    bool ended = false;  // all of it has been fed: end-of-speech may come
+};
+
 struct Stream {
     Stream(const Model &model, const kz_stream_params &params)
         : request(model, params), generation(model, request), codec(model.codec), opened(now_s()) {}
@@ -54,7 +61,8 @@ struct Stream {
     std::deque<PcmChunk> chunks;  // ready, not yet read
     int queued_frames = 0;        // audio of chunks, in frames
     int n_chunks = 0, last_size = 0;
-    const double opened;  // s
+    int silent_frames = 0;  // at the end of what was decoded
+    const double opened;    // s
     double first_chunk = -1, last_chunk = -1, waiting_since = -1, waited = 0,
            waited_before_last = 0;  // s
     GeneratorTimes generator_times;
@@ -85,12 +93,13 @@ class Engine {
   private:
     void generate_loop();
     void decode_loop();
-    std::shared_ptr<Stream> next_to_generate(int32_t &text, bool &eos_allowed);
+    std::shared_ptr<Stream> next_to_generate(NextText &text);
     std::shared_ptr<Stream> next_to_decode(int &n_frames);
     bool text_ready(const Stream &stream) const;
     int decodable(const Stream &stream) const;
     void generated(Stream &stream, Generation::Outcome outcome, const std::vector<int32_t> &codes);
     void decoded(Stream &stream, PcmChunk chunk);
+    void guard_silence(Stream &stream, PcmChunk &chunk);
     void fail_stream(Stream &stream, kz_status status, const std::string &text);
     void settle(Stream &stream);
 

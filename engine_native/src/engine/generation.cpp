@@ -18,6 +18,18 @@ void check_range(const char *name, int64_t value, int64_t low, int64_t high) {
     }
 }
 
+void check_guard(const kz_guard &guard) {
+    for (const float value : {guard.frames_per_token, guard.eos_boost}) {
+        if (!(value >= 0.0f && value <= 1000.0f))
+            fail(KZ_ERR_ARGUMENT, "a rate of the guard is %g, expected 0..1000",
+                 static_cast<double>(value));
+    }
+    constexpr int32_t kMost = 1 << 30;
+    check_range("the guard's min_frames", guard.min_frames, 0, kMost);
+    check_range("the guard's repeat_frames", guard.repeat_frames, 0, kMost);
+    check_range("the guard's silence_frames", guard.silence_frames, 0, kMost);
+}
+
 }  // namespace
 
 void check_text_ids(const Model &model, const int32_t *ids, int32_t n, const char *what) {
@@ -49,6 +61,8 @@ Request::Request(const Model &model, const kz_stream_params &p) {
     check_text_ids(model, prompt.trailing_ids, prompt.n_trailing, "a trailing text id");
     check_sampling(p.talker, "talker");
     check_sampling(p.cp, "code predictor");
+    check_guard(p.guard);
+    check_range("n_text_tokens", prompt.n_text_tokens, 0, prompt.n_positions);
 
     text_ids.assign(prompt.text_ids, prompt.text_ids + prompt.n_positions);
     codec_ids.assign(prompt.codec_ids, prompt.codec_ids + prompt.n_positions);
@@ -59,6 +73,8 @@ Request::Request(const Model &model, const kz_stream_params &p) {
     talker = p.talker;
     cp = p.cp;
     cp.repetition_penalty = 1.0f;
+    guard = p.guard;
+    n_text_tokens = prompt.n_text_tokens;
     seed = p.seed;
     max_frames = p.max_frames;
     min_frames = p.min_frames;
@@ -107,9 +123,32 @@ bool Generation::feed(Generator &g, int32_t next_text) {
     return g.talker.forward(state_, embed_.data(), 1, hidden_.data(), logits_.data());
 }
 
-Generation::Outcome Generation::next(Generator &g, int32_t next_text, bool eos_allowed,
+int Generation::guard_limit(int n_text) const {
+    const double limit = static_cast<double>(request_.guard.frames_per_token) * n_text;
+    return std::max(request_.guard.min_frames,
+                    static_cast<int>(std::min<double>(limit, request_.max_frames)));
+}
+
+void Generation::note_repetition() {
+    const size_t n = history_.size();
+    for (size_t period = 1; period <= repeated_.size(); period++) {
+        int &run = repeated_[period - 1];
+        run = n > period && history_[n - 1] == history_[n - 1 - period] ? run + 1 : 0;
+    }
+}
+
+bool Generation::repeating() const {
+    return request_.guard.repeat_frames > 0 &&
+           *std::max_element(repeated_.begin(), repeated_.end()) >= request_.guard.repeat_frames;
+}
+
+Generation::Outcome Generation::next(Generator &g, int32_t next_text, int n_text, bool eos_allowed,
                                      int32_t *codes) {
     if (frames() >= request_.max_frames) return Outcome::kMaxFrames;
+    const bool limited = request_.guard.frames_per_token > 0 && eos_allowed && !request_.ignore_eos;
+    const int limit = limited ? guard_limit(n_text) : 0;
+    if (limited && frames() >= limit) return Outcome::kRunaway;
+    if (repeating()) return Outcome::kRepetition;
     if (!(started_ ? feed(g, next_text) : prefill(g))) return Outcome::kStopped;
     started_ = true;
 
@@ -118,6 +157,9 @@ Generation::Outcome Generation::next(Generator &g, int32_t next_text, bool eos_a
         !(eos_allowed && frames() >= request_.min_frames && !request_.ignore_eos);
     {
         const ScopedTimer timer(times_.sample);
+        if (limited && frames() > limit / 2)
+            logits_[static_cast<size_t>(c.codec_eos)] +=
+                request_.guard.eos_boost * static_cast<float>(frames() - limit / 2);
         codes[0] = talker_sampler_.draw(logits_.data(), c.codec_vocab, suppressed_.data(),
                                         history_.data(), frames(), random_);
     }
@@ -142,6 +184,7 @@ Generation::Outcome Generation::next(Generator &g, int32_t next_text, bool eos_a
     times_.sample += sampling;
 
     history_.push_back(codes[0]);
+    note_repetition();
     last_.assign(codes, codes + model_.n_codebooks());
     return Outcome::kFrame;
 }

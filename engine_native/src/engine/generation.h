@@ -1,6 +1,7 @@
 // One utterance in the generator: prompt, talker, code predictor, sampling, frame by frame.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "engine/model.h"
@@ -35,6 +36,8 @@ struct Request {
     int32_t pad_text_id;
     bool text_open;
     kz_sampling talker, cp;
+    kz_guard guard;
+    int n_text_tokens;
     uint64_t seed;
     int max_frames, min_frames, chunk, skip_frames;
     bool cp_recompute, ignore_eos, profile;
@@ -44,13 +47,15 @@ void check_text_ids(const Model &model, const int32_t *ids, int32_t n, const cha
 
 class Generation {
   public:
-    enum class Outcome { kFrame, kEos, kMaxFrames, kStopped };
+    enum class Outcome { kFrame, kEos, kMaxFrames, kRunaway, kRepetition, kStopped };
 
     Generation(const Model &model, const Request &request);
 
     // The next frame's codes [n_codebooks].  next_text: the text id fed beside the last frame;
-    // eos_allowed: whether end-of-speech may be drawn now.  kStopped: the backend's abort flag.
-    Outcome next(Generator &generator, int32_t next_text, bool eos_allowed, int32_t *codes);
+    // n_text: text tokens known by now; eos_allowed: whether end-of-speech may be drawn now.
+    // kStopped: the backend's abort flag.
+    Outcome next(Generator &generator, int32_t next_text, int n_text, bool eos_allowed,
+                 int32_t *codes);
 
     int frames() const { return static_cast<int>(history_.size()); }
     const GeneratorTimes &times() const { return times_; }
@@ -65,8 +70,13 @@ class Generation {
     void force(const int32_t *codes) { forced_ = codes; }
 
   private:
+    static constexpr int kMaxPeriod = 8;
+
     bool prefill(Generator &generator);
     bool feed(Generator &generator, int32_t next_text);
+    int guard_limit(int n_text) const;
+    bool repeating() const;
+    void note_repetition();
 
     const Model &model_;
     const Request &request_;
@@ -77,6 +87,7 @@ class Generation {
     std::vector<int32_t> history_;     // codebook 0 so far
     std::vector<int32_t> last_;        // codes of the last frame, not yet fed
     FloatBuffer hidden_, logits_, embed_, prompt_embeds_;
+    std::array<int, kMaxPeriod> repeated_{};  // frames for which the codes had period 1, 2, ...
     GeneratorTimes times_;
     bool started_ = false, keep_prompt_ = false;
     float *cp_logits_ = nullptr;

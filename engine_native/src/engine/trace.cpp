@@ -41,7 +41,7 @@ void trace(const Model &model, const kz_stream_params &params, const int32_t *fo
             i > 0 && i <= trailing ? request.trailing_ids[i - 1] : request.pad_text_id;
         if (forced_codes) generation.force(forced_codes + i * books);
         if (out.cp_logits) generation.keep_cp_logits(out.cp_logits + i * cp_size);
-        const auto outcome = generation.next(generator, text, i >= trailing, codes.data());
+        const auto outcome = generation.next(generator, text, 0, i >= trailing, codes.data());
         const auto keep = [&](float *target, const FloatBuffer &values) {
             if (target)
                 std::memcpy(target + i * values.size(), values.data(),

@@ -1,0 +1,287 @@
+"""The ElevenLabs text-to-speech API: its HTTP routes, and the addresses of its WebSockets.
+
+Shapes: ElevenLabs' API reference and the models of its Python package.  `alignment` is always
+null: our voices do not tell when a character is heard.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response, WebSocket
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse
+
+from kazeia_server.audio.formats import ELEVENLABS_FORMATS, parse_output_format
+from kazeia_server.doors.elevenlabs_messages import speed_of
+from kazeia_server.doors.elevenlabs_protocol import MultiContext, Protocol, SingleContext
+from kazeia_server.doors.elevenlabs_socket import DEFAULT_OUTPUT_FORMAT, ElevenLabsSocket
+from kazeia_server.doors.http import read_json, service_of, speech_response
+from kazeia_server.errors import Busy, UnknownVoice, error_body
+from kazeia_server.ops.failures import error_docs
+from kazeia_server.requests import build_request, parse_options
+from kazeia_server.synthesis.backend import BackendInfo, SynthesisRequest
+from kazeia_server.synthesis.utterance import Utterance
+
+__all__ = ["SpeechBody", "model_entries", "router", "voice_entry"]
+
+router = APIRouter(tags=["ElevenLabs"])
+
+_LINE_BYTES = 24 << 10  # a multiple of 6: whole samples, and base64 without padding
+_NO_ALIGNMENT = {"alignment": None, "normalized_alignment": None}
+
+
+class SpeechBody(BaseModel):
+    """The body of the text-to-speech routes; fields that are not listed are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    text: str = Field(description="what to say")
+    model_id: str | None = Field(default=None, description="any; the server has one model")
+    language_code: str | None = Field(
+        default=None, max_length=200, description='ISO 639-1, like "fr"; none: by the text'
+    )
+    seed: int | None = Field(
+        default=None, ge=0, le=2**63 - 1, description="same seed, same audio; 0"
+    )
+    voice_settings: dict[str, Any] | None = Field(
+        default=None,
+        description="`speed`, 0.25 to 4, changes the tempo; the others mean nothing here",
+    )
+
+
+_VoiceId = Annotated[str, Path(description="a voice_id of GET /v1/voices", max_length=200)]
+_OutputFormat = Annotated[
+    str,
+    Query(
+        description="codec, sample rate in Hz, and kbit/s",
+        json_schema_extra={"enum": list(ELEVENLABS_FORMATS)},
+    ),
+]
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": SpeechBody.model_json_schema()}},
+    }
+}
+_ERRORS = error_docs(
+    s400="the body, the voice or the format cannot be used; `param` names the field",
+    s413="the body is too large",
+    s415="the body is not declared as application/json",
+    s500="synthesis failed",
+    s503="busy, loading or shutting down; see Retry-After",
+)
+_AUDIO = {
+    parse_output_format(name).content_type: {"schema": {"type": "string", "format": "binary"}}
+    for name in ELEVENLABS_FORMATS
+}
+_TIMED_SCHEMA = {
+    "type": "object",
+    "required": ["audio_base64", "alignment", "normalized_alignment"],
+    "properties": {
+        "audio_base64": {"type": "string"},
+        "alignment": {"type": "null"},
+        "normalized_alignment": {"type": "null"},
+    },
+}
+
+
+def _answers(content: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": description, "content": content}, **_ERRORS}
+
+
+@router.post(
+    "/v1/text-to-speech/{voice_id}",
+    summary="Text to a complete audio file",
+    response_class=Response,
+    responses=_answers(_AUDIO, "the speech in output_format"),
+    openapi_extra=_BODY,
+)
+async def convert(
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+) -> Response:
+    """The answer begins when all of it has been made."""
+    wanted = await _wanted(request, voice_id, output_format)
+    return await speech_response(request, wanted, door="elevenlabs", streamed=False)
+
+
+@router.post(
+    "/v1/text-to-speech/{voice_id}/stream",
+    summary="Text to audio as it is made",
+    response_class=Response,
+    responses=_answers(_AUDIO, "the speech in output_format, as it is made"),
+    openapi_extra=_BODY,
+)
+async def stream(
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+) -> Response:
+    """The answer begins with the first audio."""
+    wanted = await _wanted(request, voice_id, output_format)
+    return await speech_response(request, wanted, door="elevenlabs", streamed=True)
+
+
+@router.post(
+    "/v1/text-to-speech/{voice_id}/with-timestamps",
+    summary="Text to a complete audio file in JSON",
+    response_class=Response,
+    responses=_answers(
+        {"application/json": {"schema": _TIMED_SCHEMA}}, "the speech; without timestamps"
+    ),
+    openapi_extra=_BODY,
+)
+async def convert_with_timestamps(
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+) -> Response:
+    """The timestamps are null: our voices do not tell them."""
+    wanted = await _wanted(request, voice_id, output_format)
+    return await speech_response(
+        request,
+        wanted,
+        door="elevenlabs",
+        streamed=False,
+        wrap=_as_object,
+        media_type="application/json",
+    )
+
+
+@router.post(
+    "/v1/text-to-speech/{voice_id}/stream/with-timestamps",
+    summary="Text to lines of JSON with audio as it is made",
+    response_class=Response,
+    responses=_answers(
+        {"application/x-ndjson": {"schema": _TIMED_SCHEMA}},
+        "one object a line; without timestamps",
+    ),
+    openapi_extra=_BODY,
+)
+async def stream_with_timestamps(
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+) -> Response:
+    """The timestamps are null: our voices do not tell them."""
+    wanted = await _wanted(request, voice_id, output_format)
+    return await speech_response(
+        request,
+        wanted,
+        door="elevenlabs",
+        streamed=True,
+        wrap=_as_lines,
+        media_type="application/x-ndjson",
+    )
+
+
+@router.get(
+    "/v1/voices/{voice_id}",
+    summary="One voice",
+    responses=error_docs(
+        s400="the name is too long", s404="there is no such voice", s503="no voice is loaded (yet)"
+    ),
+)
+async def voice(request: Request, voice_id: _VoiceId) -> Any:
+    """The voice with this name, or the one it is an alias of."""
+    service = service_of(request)
+    try:
+        found = service.check(SynthesisRequest(text="ok", voice=voice_id)).voice
+    except UnknownVoice as error:
+        return JSONResponse(error_body(error), 404)
+    return voice_entry(found or "", service.info)
+
+
+@router.get(
+    "/v2/voices",
+    summary="The voices there are, as ElevenLabs' search answers",
+    responses=error_docs(s400="the search is too long", s503="no voice is loaded (yet)"),
+)
+async def search_voices(
+    request: Request,
+    search: Annotated[str, Query(description="a part of the name", max_length=200)] = "",
+) -> dict[str, Any]:
+    """All of them on one page."""
+    info = service_of(request).info
+    found = [
+        voice_entry(name, info) for name in info.voices if search.casefold() in name.casefold()
+    ]
+    return {
+        "voices": found,
+        "has_more": False,
+        "total_count": len(found),
+        "next_page_token": None,
+    }
+
+
+@router.websocket("/v1/text-to-speech/{voice_id}/stream-input")
+async def stream_input(websocket: WebSocket, voice_id: str) -> None:
+    """Text while it is being written; one utterance a connection."""
+    await _serve(websocket, voice_id, SingleContext)
+
+
+@router.websocket("/v1/text-to-speech/{voice_id}/multi-stream-input")
+async def multi_stream_input(websocket: WebSocket, voice_id: str) -> None:
+    """Text while it is being written; several utterances side by side."""
+    await _serve(websocket, voice_id, MultiContext)
+
+
+def voice_entry(name: str, info: BackendInfo) -> dict[str, Any]:
+    """A voice as ElevenLabs clients read it."""
+    return {
+        "voice_id": name,
+        "name": name,
+        "category": info.source,
+        "labels": {},
+        "description": info.description,
+        "preview_url": None,
+    }
+
+
+def model_entries(info: BackendInfo) -> list[dict[str, Any]]:
+    """The answer to ElevenLabs' GET /v1/models, a list where OpenAI's is an object."""
+    return [
+        {
+            "model_id": info.name,
+            "name": info.name,
+            "description": info.description,
+            "can_do_text_to_speech": True,
+            "can_do_voice_conversion": False,
+            "languages": [{"language_id": name, "name": name} for name in info.languages],
+        }
+    ]
+
+
+async def _wanted(request: Request, voice_id: str, output_format: str) -> SynthesisRequest:
+    """What a request asks for, with the settings' defaults."""
+    body = await read_json(request, SpeechBody)
+    settings = service_of(request).settings
+    options = parse_options(
+        {
+            "voice": voice_id,
+            "language": body.language_code or None,
+            "seed": body.seed,
+            "speed": speed_of(body.voice_settings or {}),
+        }
+    )
+    output = parse_output_format(output_format)
+    return build_request(body.text, options, settings, output=output)
+
+
+async def _as_object(audio: AsyncIterator[bytes], _: Utterance) -> AsyncIterator[bytes]:
+    encoded = base64.b64encode(b"".join([data async for data in audio])).decode("ascii")
+    yield json.dumps({"audio_base64": encoded, **_NO_ALIGNMENT}).encode()
+
+
+async def _as_lines(audio: AsyncIterator[bytes], _: Utterance) -> AsyncIterator[bytes]:
+    async for data in audio:
+        for start in range(0, len(data), _LINE_BYTES):
+            encoded = base64.b64encode(data[start : start + _LINE_BYTES]).decode("ascii")
+            yield json.dumps({"audio_base64": encoded, **_NO_ALIGNMENT}).encode() + b"\n"
+
+
+async def _serve(websocket: WebSocket, voice_id: str, kind: type[Protocol]) -> None:
+    await websocket.accept()
+    door = ElevenLabsSocket(websocket, service_of(websocket), voice_id, kind)
+    try:
+        with websocket.app.state.sessions.session():
+            await door.run()
+    except Busy as error:
+        await door.refuse(error)

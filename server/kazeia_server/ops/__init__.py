@@ -1,0 +1,1 @@
+"""Operations: keys, limits, request ids, logs, metrics."""

@@ -1,0 +1,130 @@
+"""`kazeia say`: an utterance into a file, or aloud, without a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kazeia_server.audio.encode import open_encoder
+from kazeia_server.audio.formats import FormatName, OutputFormat
+from kazeia_server.audio.pcm import wav_header
+from kazeia_server.audio.playback import Player, open_player
+from kazeia_server.errors import InvalidRequest
+from kazeia_server.requests import build_request, check_request, check_text, parse_options
+from kazeia_server.settings import Settings
+from kazeia_server.synthesis.backend import SynthesisBackend, SynthesisRequest, SynthesisStats
+from kazeia_server.synthesis.pieces import TextFront, WholeText
+from kazeia_server.synthesis.service import load_voice
+from kazeia_server.synthesis.speaker import Speaker
+
+__all__ = ["say"]
+
+_SUFFIXES: dict[str, FormatName] = {
+    ".wav": "wav",
+    ".mp3": "mp3",
+    ".opus": "opus",
+    ".ogg": "opus",
+    ".aac": "aac",
+    ".flac": "flac",
+    ".pcm": "pcm",
+    ".raw": "pcm",
+}
+
+
+def say(
+    text: str,
+    options: dict[str, Any],
+    settings: Settings,
+    output: Path | None,
+    *,
+    play: bool,
+    tell: Callable[[str], None],
+) -> SynthesisStats:
+    """Speak `text` into `output` ("-": standard output) and, if `play`, aloud.
+
+    The suffix of `output` chooses its format.  `tell` gets one line for people now and then.
+    Raises InvalidRequest, VoiceLoadError, EngineFailure or OSError.
+    """
+    parsed = parse_options(options)
+    check_text(text, settings)
+    wanted = _format_of(output)
+    backend = load_voice(settings)
+    try:
+        info = backend.info
+        request = check_request(build_request(text, parsed, settings), info, settings)
+        name = f", voice {request.voice}" if request.voice else ""
+        tell(f"speaking: {info.description}{name}")
+        player = None
+        if play:
+            # Somebody who asked for a file too gets that, whatever the loudspeaker does.
+            player = open_player(info.sample_rate, warn=tell if output is not None else None)
+        pcm, stats = _make(backend, request, settings, player)
+        if output is not None:
+            _write(output, _encoded(pcm, wanted, info.sample_rate))
+            if str(output) != "-":
+                tell(f"wrote {output} ({stats.audio_s:.2f} s)")
+        return stats
+    finally:
+        backend.close()
+
+
+def _format_of(output: Path | None) -> FormatName:
+    if output is None or str(output) == "-":
+        return "wav"
+    if not output.parent.is_dir():
+        raise InvalidRequest(f"{output.parent} is not a folder: cannot write {output}")
+    if output.is_dir():
+        raise InvalidRequest(f"{output} is a folder: expected the name of an audio file")
+    name = _SUFFIXES.get(output.suffix.lower())
+    if name is None and output.suffix:
+        known = ", ".join(_SUFFIXES)
+        raise InvalidRequest(f"{output} has the suffix {output.suffix}: expected one of {known}")
+    return name or "wav"
+
+
+def _make(
+    backend: SynthesisBackend,
+    request: SynthesisRequest,
+    settings: Settings,
+    player: Player | None,
+) -> tuple[bytes, SynthesisStats]:
+    """The utterance as PCM, played meanwhile if there is a player."""
+    front = TextFront(backend.info, clean=request.clean, split=request.split, live=False)
+    source = WholeText(request.text, front)
+    speaker = Speaker(backend, request, source, settings, live=False, hold=player is None)
+    parts = []
+    try:
+        for pcm in speaker:
+            parts.append(pcm)
+            if player is not None:
+                player.write(pcm)
+        if player is not None:
+            player.close()
+    except BaseException:
+        speaker.cancel()
+        if player is not None:
+            player.abort()
+        raise
+    return b"".join(parts), speaker.stats
+
+
+def _encoded(pcm: bytes, name: FormatName, sample_rate: int) -> bytes:
+    if name == "pcm":
+        return pcm
+    if name == "wav":
+        return wav_header(len(pcm), sample_rate) + pcm
+    encoder = open_encoder(OutputFormat(name), sample_rate)
+    samples = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32767)
+    return encoder.feed(samples) + encoder.finish()
+
+
+def _write(output: Path, data: bytes) -> None:
+    if str(output) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        output.write_bytes(data)

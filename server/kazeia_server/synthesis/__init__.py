@@ -1,0 +1,1 @@
+"""The one synthesis service behind every door: admission, utterances, guards, voices' interface."""

@@ -1,0 +1,165 @@
+"""The interface behind which voices stand, and the values that cross it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kazeia_server.audio.formats import PCM, OutputFormat
+
+__all__ = [
+    "AudioChunk",
+    "BackendInfo",
+    "Ended",
+    "LiveStream",
+    "Split",
+    "SynthesisBackend",
+    "SynthesisRequest",
+    "SynthesisStats",
+    "SynthesisStream",
+    "VoiceSource",
+]
+
+# eos: the voice ended by itself; max_frames: cut at the limit of the request; cancelled;
+# runaway, silence, repetition: cut by the guard; empty: nothing in the text can be spoken.
+Ended = Literal["eos", "max_frames", "cancelled", "runaway", "silence", "repetition", "empty"]
+# How a text is cut into pieces: a quick first one and then longer ones, one a sentence, not at all.
+Split = Literal["auto", "sentence", "none"]
+VoiceSource = Literal["built-in", "qwen3-tts"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """What a loaded voice source is and can do."""
+
+    name: str
+    source: VoiceSource
+    kind: str  # "built-in", or the model's: custom_voice, voice_design, base
+    voices: tuple[str, ...]  # empty: the voice cannot be chosen by name
+    default_voice: str | None
+    languages: tuple[str, ...]  # lower-case English names; "auto" is always accepted beside them
+    sample_rate: int  # Hz
+    samples_per_frame: int
+    default_max_frames: int | None  # None: speech always ends by itself
+    follows_instructions: bool
+    takes_live_text: bool = False  # open_live() works: text may still be coming while it speaks
+    first_piece_chars: int = 120  # of a whole text: what its first sound has to wait for
+
+    @property
+    def description(self) -> str:
+        """One phrase for logs and the command line."""
+        if self.source == "built-in":
+            return f"built-in voice ({self.name}; no Qwen3-TTS model is configured)"
+        return f"Qwen3-TTS model {self.name} ({self.kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisRequest:
+    """One utterance to speak.  Ranges are checked by `requests.check_request`."""
+
+    text: str
+    voice: str | None = None
+    language: str = "auto"
+    instruct: str | None = None
+    seed: int = 0
+    temperature: float = 0.9
+    top_k: int = 50
+    top_p: float = 1.0
+    repetition_penalty: float = 1.05
+    cp_temperature: float = 0.9
+    cp_top_k: int = 50
+    cp_top_p: float = 1.0
+    text_mode: Literal["auto", "whole", "streaming"] = "auto"
+    max_frames: int | None = None  # None: the backend's own limit
+    chunk: Literal["auto"] | int = "auto"  # frames a chunk; 0: all at the end
+    speed: float = 1.0  # 0.25..4, pitch kept; by the service, not the voice
+    clean: bool = True  # markup, addresses and symbols made speakable before the voice sees them
+    split: Split = "auto"
+    output: OutputFormat = PCM  # what the utterance's bytes are
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """A piece of audio in the order it is to be heard."""
+
+    pcm: npt.NDArray[np.float32]  # [n], mono, -1..1
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisStats:
+    """What is known of an utterance once it has ended."""
+
+    ended: Ended
+    audio_s: float
+    frames: int
+    n_chunks: int
+    ttfb_s: float | None  # seconds from the first text to the first audio; None: no audio
+    rtf: float | None  # seconds of work per second of audio; None: no audio
+    stages: dict[str, float] = field(default_factory=dict)  # seconds by stage
+    warnings: tuple[str, ...] = ()
+    pieces: int = 1  # the text was spoken in so many
+    retries: int = 0  # pieces made again with another seed
+    voice_ttfb_s: float | None = None  # of the voice alone, from opening its first stream
+
+
+class SynthesisStream(Protocol):
+    """One utterance being made.  One thread reads; any thread may cancel."""
+
+    def read(self) -> AudioChunk | None:
+        """Block until the next chunk; None at the end.
+
+        Raises InvalidRequest (the text turns out to be unspeakable) or EngineFailure.
+        """
+
+    def cancel(self) -> None:
+        """Make a blocked or later `read` return None soon.  Idempotent."""
+
+    def close(self) -> None:
+        """Free what the stream holds; called by the reading thread after its last read."""
+
+    @property
+    def stats(self) -> SynthesisStats:
+        """Final figures; only after `read` has returned None."""
+
+
+class LiveStream(SynthesisStream, Protocol):
+    """A stream whose text is still being written.
+
+    `read` blocks while the text has run dry; the audio is the same wherever the text was cut.
+    Text may be pushed from any thread.
+    """
+
+    def push_text(self, text: str) -> None:
+        """Append text as it is."""
+
+    def settle_text(self) -> None:
+        """What is pushed next begins with a space or punctuation, if anything is."""
+
+    def finish_text(self) -> None:
+        """The text is complete: the voice may end."""
+
+
+class SynthesisBackend(Protocol):
+    """A voice source.  `open` may be called from several threads at once."""
+
+    @property
+    def info(self) -> BackendInfo:
+        """Facts that never change after loading; cheap."""
+
+    def open(self, request: SynthesisRequest) -> SynthesisStream:
+        """Start an utterance.
+
+        Raises InvalidRequest or EngineFailure.
+        """
+
+    def open_live(self, request: SynthesisRequest) -> LiveStream:
+        """Start an utterance whose text comes by `push_text`; `request.text` is not looked at.
+
+        Only where `info.takes_live_text`.  Raises InvalidRequest or EngineFailure.
+        """
+
+    def close(self) -> None:
+        """End every stream and free the voice."""

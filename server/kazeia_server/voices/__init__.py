@@ -1,0 +1,1 @@
+"""What speaks: Qwen3-TTS models through the engine, or the built-in English voice."""

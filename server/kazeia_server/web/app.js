@@ -1,0 +1,469 @@
+/** The page: connects the form, the protocol client, the player and the pictures. */
+
+import { SpeechClient } from "./client.js";
+import { Figures } from "./figures.js";
+import { Player } from "./player.js";
+import { Recording } from "./recording.js";
+import { TypingFeed, endsSentence } from "./typing.js";
+import { Waveform } from "./waveform.js";
+
+/** @typedef {import("./client.js").Failure} Failure */
+/** @typedef {import("./client.js").Stats} Stats */
+/** @typedef {import("./playout.js").PlayoutReport} PlayoutReport */
+
+const BASE = new URL("../", import.meta.url); // right under any path prefix
+const KEY_ITEM = "kazeia.key";
+const RETRY_MS = 1000;
+const SENTENCE_PAUSE_MS = 1000;
+const REDRAW_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 250 : 0;
+
+const ENDINGS = /** @type {Record<string, string>} */ ({
+  eos: "Done",
+  max_frames: "Cut at the length limit: the speech may be incomplete",
+  runaway: "Cut, because the voice did not come to an end",
+  silence: "Cut, because the voice had fallen silent",
+  repetition: "Cut, because the voice repeated itself",
+  empty: "Nothing in this text can be spoken",
+});
+
+/** @template {HTMLElement} T @returns {T} */
+function element(/** @type {string} */ id) {
+  const found = document.getElementById(id);
+  if (found === null) throw new Error(`the page lacks #${id}`);
+  return /** @type {T} */ (found);
+}
+
+class Page {
+  constructor() {
+    /** @type {HTMLTextAreaElement} */
+    this.text = element("text");
+    /** @type {HTMLInputElement} */
+    this.typing = element("typing");
+    /** @type {HTMLSelectElement} */
+    this.voice = element("voice");
+    /** @type {HTMLSelectElement} */
+    this.language = element("language");
+    /** @type {HTMLInputElement} */
+    this.speed = element("speed");
+    /** @type {HTMLButtonElement} */
+    this.speakButton = element("speak");
+    /** @type {HTMLButtonElement} */
+    this.stopButton = element("stop");
+    /** @type {HTMLButtonElement} */
+    this.downloadButton = element("download");
+
+    this.waveform = new Waveform(element("waveform"));
+    this.figures = new Figures();
+    this.player = new Player({ onreport: (report) => this.reported(report) });
+    const url = new URL("ws/synthesize", BASE);
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+    this.client = new SpeechClient(
+      url,
+      {
+        onstart: (start) => this.started(start.sample_rate),
+        onaudio: (samples) => this.arrived(samples),
+        onend: (stats) => this.ended(stats),
+        onfailure: (failure) => this.failed(failure),
+      },
+      () => sessionStorage.getItem(KEY_ITEM) ?? "",
+    );
+    this.feed = new TypingFeed((text) => this.client.text(text));
+    /** @type {Recording | null} */
+    this.recording = null;
+    /** @type {Stats | null} */
+    this.stats = null;
+    this.playing = false; // sound of the current utterance is playing or expected
+    this.ready = false; // the server has a voice
+    this.live = false; // its text is still being written
+    this.silent = false; // the browser cannot play it; it can be saved
+    this.drawing = false; // at the next frame
+    this.drawnAt = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.pause = undefined;
+    this.listen();
+    this.warmUp();
+    void this.loadVoices();
+  }
+
+  listen() {
+    element("speech-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.typing.checked) this.finishTyping();
+      else this.speak();
+    });
+    this.stopButton.addEventListener("click", () => this.stop());
+    this.downloadButton.addEventListener("click", () => this.download());
+    this.typing.addEventListener("change", () => this.typingChanged());
+    this.speed.addEventListener("input", () => this.speedChanged());
+    element("key-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(KEY_ITEM, /** @type {HTMLInputElement} */ (element("key")).value);
+      this.client.disconnect();
+      void this.loadVoices();
+    });
+    for (const name of ["input", "compositionend"]) {
+      this.text.addEventListener(name, (event) => {
+        const composing = /** @type {InputEvent} */ (event).isComposing === true;
+        if (this.typing.checked && !composing) this.typed();
+      });
+    }
+    this.text.addEventListener("keydown", (event) => {
+      // The line break itself comes with the input event that follows.
+      if (event.key !== "Enter" || event.isComposing || event.ctrlKey || event.metaKey) return;
+      if (this.typing.checked && !event.shiftKey) setTimeout(() => this.flushTyping());
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) {
+        event.preventDefault();
+        /** @type {HTMLFormElement} */ (element("speech-form")).requestSubmit();
+      } else if (event.key === "Escape" && !this.stopButton.disabled && !event.isComposing) {
+        this.stop();
+      }
+    });
+  }
+
+  /** Start the sound system at the first touch of the page, before something is to be played. */
+  warmUp() {
+    const names = ["mousedown", "keydown", "touchend"]; // those that browsers count as a gesture
+    const open = () => {
+      if (navigator.userActivation?.isActive === false) return;
+      for (const name of names) document.removeEventListener(name, open);
+      this.player.open().catch(() => {}); // said when it is needed
+    };
+    for (const name of names) document.addEventListener(name, open);
+  }
+
+  // ---- what the server has ----------------------------------------------------------------
+
+  async loadVoices() {
+    const key = sessionStorage.getItem(KEY_ITEM);
+    const headers = key ? { authorization: `Bearer ${key}` } : undefined;
+    let response;
+    let body;
+    try {
+      response = await fetch(new URL("v1/voices", BASE), { headers, cache: "no-store" });
+      body = await response.json();
+    } catch {
+      this.setSource("bad", "The server cannot be reached");
+      setTimeout(() => void this.loadVoices(), 3 * RETRY_MS);
+      return;
+    }
+    if (response.status === 401 || response.status === 403) {
+      this.askForKey(key === null ? null : "This key was not accepted.");
+    } else if (!response.ok) {
+      const loading = body.error?.code === "loading";
+      const message = loading ? "The voice is being loaded…" : (body.error?.message ?? "No voice");
+      this.setSource(loading ? "waiting" : "bad", message);
+      setTimeout(() => void this.loadVoices(), RETRY_MS * (loading ? 1 : 3));
+    } else {
+      this.showVoices(body);
+    }
+  }
+
+  showVoices(/** @type {any} */ body) {
+    const builtIn = body.voice_source === "built-in";
+    this.setSource(
+      builtIn ? "plain" : "good",
+      builtIn
+        ? "Built-in voice: no Qwen3-TTS model is configured"
+        : `Qwen3-TTS model ${body.model}`,
+    );
+    const voices = body.voices.map((/** @type {any} */ voice) => [voice.id, voice.name]);
+    const preset = body.voices.find((/** @type {any} */ voice) => voice.default)?.id;
+    fillSelect(this.voice, voices.length > 0 ? voices : [["", "the model's own"]], preset);
+    const languages = body.languages.map((/** @type {string} */ name) => [name, capital(name)]);
+    fillSelect(this.language, languages, "auto");
+    const follows = body.follows_instructions !== false;
+    /** @type {HTMLInputElement} */ (element("instruct")).disabled = !follows;
+    element("instruct-hint").hidden = follows;
+    element("key-form").hidden = true;
+    this.showError(null);
+    this.ready = true;
+    this.client.connect();
+    this.refresh();
+    void this.showVersion();
+  }
+
+  async showVersion() {
+    try {
+      const health = await (await fetch(new URL("health", BASE))).json();
+      element("version").textContent = `Kazeia ${health.version}`;
+    } catch {
+      element("version").textContent = "";
+    }
+  }
+
+  askForKey(/** @type {string | null} */ complaint) {
+    this.ready = false;
+    this.setSource("waiting", "An API key is needed");
+    element("key-form").hidden = false;
+    this.showError(complaint);
+    this.refresh();
+    element("key").focus();
+  }
+
+  setSource(/** @type {"good" | "plain" | "waiting" | "bad"} */ kind, /** @type {string} */ text) {
+    element("source").dataset.kind = kind;
+    element("source-text").textContent = text;
+  }
+
+  // ---- what the user does -----------------------------------------------------------------
+
+  speak() {
+    if (!this.ready) return;
+    if (this.text.value.trim() === "") {
+      this.showError("There is nothing to say yet: write a text first.");
+      this.text.focus();
+      return;
+    }
+    this.begin(false);
+    this.client.text(this.text.value);
+    this.client.done();
+  }
+
+  /** @param {boolean} live the text is still being written */
+  begin(live) {
+    this.showError(null);
+    this.player.stop();
+    this.client.begin(this.config());
+    this.recording = null;
+    this.stats = null;
+    this.playing = true;
+    this.live = live;
+    this.figures.begin(performance.now());
+    this.waveform.clear(24000);
+    this.silent = false;
+    this.player.open().catch((error) => this.cannotPlay(error));
+    this.say("Waiting for the first sound…");
+    this.refresh();
+  }
+
+  config() {
+    const seed = /** @type {HTMLInputElement} */ (element("seed")).value;
+    const instruct = /** @type {HTMLInputElement} */ (element("instruct"));
+    /** @type {Record<string, unknown>} */
+    const config = { language: this.language.value };
+    if (this.voice.value !== "") config.voice = this.voice.value;
+    if (this.speedFactor() !== 1) config.speed = this.speedFactor();
+    if (seed !== "") config.seed = Number(seed);
+    if (!instruct.disabled && instruct.value.trim() !== "") config.instruct = instruct.value;
+    return config;
+  }
+
+  stop() {
+    this.client.cancel();
+    this.player.stop();
+    this.feed.reset(this.text.value);
+    this.playing = false;
+    this.say("Stopped");
+    this.refresh();
+    this.draw(true);
+  }
+
+  download() {
+    if (this.recording === null) return;
+    const link = document.createElement("a");
+    const url = URL.createObjectURL(this.recording.wav());
+    const stamp = new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, "").replace("T", "-");
+    link.href = url;
+    link.download = `kazeia-${stamp}.wav`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
+  }
+
+  /** 0.25 .. 4: the slider is logarithmic, so that 1 lies in its middle. */
+  speedFactor() {
+    return Number((2 ** Number(this.speed.value)).toFixed(2));
+  }
+
+  speedChanged() {
+    const text = `${this.speedFactor()}×`;
+    element("speed-value").textContent = text;
+    this.speed.setAttribute("aria-valuetext", text);
+  }
+
+  // ---- typing -----------------------------------------------------------------------------
+
+  typingChanged() {
+    this.stop();
+    this.say("");
+    document.body.classList.toggle("typing", this.typing.checked);
+    element("speak-label").textContent = this.typing.checked ? "Finish" : "Speak";
+    if (this.typing.checked) {
+      this.feed.reset(this.text.value);
+      this.text.focus();
+      this.text.setSelectionRange(this.text.value.length, this.text.value.length);
+    }
+    this.refresh();
+  }
+
+  typed() {
+    this.sendTyped(false);
+    clearTimeout(this.pause);
+    if (endsSentence(this.text.value)) {
+      this.pause = setTimeout(() => this.sendTyped(true), SENTENCE_PAUSE_MS);
+    }
+  }
+
+  sendTyped(/** @type {boolean} */ all) {
+    if (!this.ready || !this.typing.checked) return;
+    const { value, selectionStart } = this.text;
+    if (!this.client.active && this.feed.pending(value)) this.begin(true);
+    const kept = this.feed.update(value, selectionStart, all);
+    if (!kept && this.client.active) {
+      this.say("What has been sent cannot be changed; what you add at the end is spoken");
+    }
+  }
+
+  flushTyping() {
+    this.sendTyped(true);
+    this.client.flush();
+  }
+
+  finishTyping() {
+    clearTimeout(this.pause);
+    this.sendTyped(true);
+    this.live = false;
+    this.player.textComplete();
+    this.client.done();
+    this.refresh();
+  }
+
+  // ---- what comes back --------------------------------------------------------------------
+
+  started(/** @type {number} */ sampleRate) {
+    if (this.recording !== null) return; // a further part of the same utterance
+    this.recording = new Recording(sampleRate);
+    this.waveform.clear(sampleRate);
+    this.player.begin(sampleRate, this.live);
+    this.refresh();
+  }
+
+  arrived(/** @type {Int16Array} */ samples) {
+    if (this.recording === null) return;
+    this.recording.add(samples);
+    this.waveform.add(samples);
+    this.figures.arrived(performance.now(), this.recording.seconds);
+    this.player.write(samples);
+    this.draw();
+  }
+
+  ended(/** @type {Stats | null} */ stats) {
+    this.stats = stats;
+    this.feed.reset(this.feed.pending(this.text.value) ? this.feed.sent : this.text.value);
+    this.figures.complete(stats);
+    this.player.end();
+    if (this.recording === null || this.silent) this.finished();
+    this.refresh();
+  }
+
+  failed(/** @type {Failure} */ failure) {
+    this.player.stop();
+    this.playing = false;
+    this.feed.reset(this.text.value);
+    this.say("");
+    if (failure.code === "unauthorized" || failure.code === "invalid_api_key") {
+      this.askForKey(failure.message);
+    } else {
+      this.showError(explain(failure));
+    }
+    this.refresh();
+    this.draw(true);
+  }
+
+  cannotPlay(/** @type {Error} */ error) {
+    this.silent = true;
+    this.showError(`The browser cannot play sound: ${error.message}. The speech can be saved.`);
+    if (this.playing && !this.client.active) this.finished();
+  }
+
+  reported(/** @type {PlayoutReport} */ report) {
+    if (report.underruns > this.figures.underruns) this.waveform.markGap();
+    this.waveform.position = report.position;
+    const made = this.recording?.seconds ?? 0;
+    this.figures.reported(report, made, performance.now(), this.player.outputLatency);
+    if (report.state === "idle" && this.playing && !this.client.active) this.finished();
+    else if (this.playing) this.sayState(report);
+    this.draw();
+  }
+
+  sayState(/** @type {PlayoutReport} */ report) {
+    if (report.state === "playing") this.say("Speaking");
+    else if (report.position > 0) {
+      this.say(this.live ? "Waiting for more text" : "Waiting for speech to be made…");
+    }
+  }
+
+  /** The last sample has been played. */
+  finished() {
+    this.playing = false;
+    this.say(describe(this.stats, this.recording));
+    this.refresh();
+    this.draw(true);
+  }
+
+  // ---- what is shown ----------------------------------------------------------------------
+
+  refresh() {
+    const busy = this.client.active || this.playing;
+    this.speakButton.disabled = !this.ready || (this.typing.checked && !this.client.active);
+    this.stopButton.disabled = !busy;
+    this.downloadButton.disabled = this.recording === null;
+    document.body.classList.toggle("busy", busy);
+  }
+
+  say(/** @type {string} */ text) {
+    const status = element("status");
+    if (status.textContent !== text) status.textContent = text; // else it would be read out again
+  }
+
+  showError(/** @type {string | null} */ text) {
+    const box = element("error");
+    box.hidden = text === null;
+    box.textContent = text ?? "";
+  }
+
+  /** Draw at the next frame; `last`: what is drawn then will stay. */
+  draw(last = false) {
+    if (this.drawing) return;
+    const now = performance.now();
+    if (!last && now - this.drawnAt < REDRAW_MS) return;
+    this.drawing = true;
+    requestAnimationFrame(() => {
+      this.drawing = false;
+      this.drawnAt = performance.now();
+      this.waveform.draw();
+      this.figures.draw(this.waveform.position, this.recording, !this.playing);
+    });
+  }
+}
+
+/** @param {HTMLSelectElement} select @param {string[][]} options value and label @param {string} [chosen] */
+function fillSelect(select, options, chosen) {
+  const before = select.value;
+  select.replaceChildren(...options.map(([value, label]) => new Option(label, value)));
+  const values = options.map(([value]) => value);
+  select.value = values.includes(before) ? before : (chosen ?? values[0]);
+  select.disabled = false;
+}
+
+function capital(/** @type {string} */ name) {
+  return name.charAt(0).toUpperCase() + name.slice(1);
+}
+
+function explain(/** @type {Failure} */ failure) {
+  const most = failure.code === "text_too_long" && /at most (\d+)/.exec(failure.message);
+  if (most) return `This text is too long: the server takes ${most[0]} characters at once.`;
+  const wait = failure.retry_after_s ? ` Try again in ${failure.retry_after_s} s.` : "";
+  return capital(failure.message) + wait;
+}
+
+/** @param {Stats | null} stats @param {Recording | null} recording */
+function describe(stats, recording) {
+  if (stats === null) return recording === null ? "" : "Done";
+  const parts = [ENDINGS[stats.ended] ?? stats.ended];
+  parts.push(`${stats.audio_s.toFixed(1)} s of speech in ${stats.n_chunks} chunks`);
+  return [parts.join(": "), ...stats.warnings].join(". ");
+}
+
+new Page();
