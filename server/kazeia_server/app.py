@@ -20,7 +20,7 @@ from kazeia_server.ops.prefix import PathPrefix
 from kazeia_server.ops.request_ids import RequestIds
 from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings, load_settings
-from kazeia_server.synthesis.backend import SynthesisBackend
+from kazeia_server.synthesis.backend import BackendInfo, SynthesisBackend
 from kazeia_server.synthesis.service import SynthesisService, load_voice
 
 __all__ = ["create_app"]
@@ -49,14 +49,16 @@ def create_app(
     settings: Settings | None = None,
     *,
     load: Callable[[Settings], SynthesisBackend] = load_voice,
+    describe: Callable[[Settings], BackendInfo] | None = None,
 ) -> FastAPI:
     """The application; the voice is loaded in a thread once the server has started.
 
-    `load` makes the voice (blocking).  In `app.state`: `service`, `sessions`, `metrics`, and
-    `wyoming`, the Wyoming server, which starts with the application (None: it is off).
+    `load` makes the voice, `describe` tells sooner what it will be; both block.  In `app.state`:
+    `service`, `sessions`, `metrics`, and `wyoming`, the Wyoming server, which starts with the
+    application (None: it is off).
     """
     settings = settings or load_settings()
-    service = SynthesisService(settings, load)
+    service = SynthesisService(settings, load, describe)
     sessions = SessionLimit(settings.max_sessions)
     counted = metrics.Metrics(service, sessions)
     service.observers.append(counted.observe)

@@ -17,7 +17,7 @@ from kazeia_server.errors import ServerError
 from kazeia_server.logging_ import configure_logging, logger
 from kazeia_server.ops.connections import BoundedHttp
 from kazeia_server.settings import PREFIX, Settings
-from kazeia_server.synthesis.service import SynthesisService
+from kazeia_server.synthesis.service import SynthesisService, describe_voice
 
 __all__ = ["SpeechServer", "run_server", "server_config"]
 
@@ -44,7 +44,7 @@ def run_server(settings: Settings) -> None:
             settings.host,
             PREFIX,
         )
-    app = create_app(settings)
+    app = create_app(settings, describe=describe_voice)
     service: SynthesisService = app.state.service
     server = SpeechServer(server_config(app, settings), app, needs_voice=True)
     source = "the built-in voice" if settings.model is None else f"the model {settings.model}"

@@ -43,7 +43,8 @@ def missing(what: str) -> NoReturn:
     pytest.skip(message)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: Playwright keeps an event loop running in the thread of the tests.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if importlib.util.find_spec("playwright") is None:
         missing("the package playwright is not installed")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -161,7 +161,7 @@ def test_a_writer_that_is_late_is_no_underrun() -> None:
             while got < FRAME * 2:
                 item = session.receive()
                 got += len(item) if isinstance(item, bytes) else 0
-            asyncio.run(asyncio.sleep(0.2))
+            time.sleep(0.2)
         session.send("input.done")
         session.until("session.done")
         until(lambda: len(reports) == 1)

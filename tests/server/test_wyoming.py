@@ -92,6 +92,24 @@ def test_describe_and_speech_while_the_voice_is_being_loaded() -> None:
             client.until("info")
 
 
+def test_info_comes_before_the_voice_is_loaded() -> None:
+    loaded = threading.Event()
+    voice = FakeVoice()
+
+    def load(_: Settings) -> FakeVoice:
+        loaded.wait(30)
+        return voice
+
+    with serving_wyoming(load=load, ready=False, describe=lambda _: voice.info) as live:
+        with live.connect() as client:
+            client.send(Describe().event())
+            info = client.until("info")
+            assert [v["name"] for v in info.data["tts"][0]["voices"]] == ["anna", "Bert"]
+            client.send(synthesize())
+            assert client.error().code == "loading"
+        loaded.set()
+
+
 def test_a_voice_that_cannot_be_loaded() -> None:
     def load(_: Settings) -> FakeVoice:
         raise VoiceLoadError("no model there")

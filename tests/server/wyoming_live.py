@@ -28,7 +28,7 @@ from wyoming.tts import (
 from kazeia_server.doors.wyoming import WyomingServer, start_wyoming
 from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisBackend
+from kazeia_server.synthesis.backend import BackendInfo, SynthesisBackend
 from kazeia_server.synthesis.service import SynthesisService
 
 T = TypeVar("T")
@@ -156,6 +156,7 @@ def serving_wyoming(
     voice: SynthesisBackend | None = None,
     load: Callable[[Settings], SynthesisBackend] | None = None,
     ready: bool = True,
+    describe: Callable[[Settings], BackendInfo] | None = None,
     **settings: Any,
 ) -> Iterator[LiveWyoming]:
     """Serve `voice`, or what `load` makes; `ready`: wait until it can be spoken with."""
@@ -174,7 +175,7 @@ def serving_wyoming(
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     async def start() -> tuple[SynthesisService, WyomingServer]:
-        service = SynthesisService(chosen, load)
+        service = SynthesisService(chosen, load, describe)
         service.start()
         sessions = SessionLimit(chosen.max_sessions)
         return service, await start_wyoming(service, chosen, sessions)

@@ -11,10 +11,10 @@ asks.  What holds for a connection:
   text for servers that do not stream.
 - An error is an `error` event, and the end of the connection: Home Assistant passes over `error`
   and would wait for ever.
-- `describe` is answered within a second.  While the voice is being loaded its names are unknown
-  and the answer is `error` with code `loading`: Home Assistant keeps the first `info` it gets, so
-  one without voices would leave it mute until somebody reloads it, whereas it tries again after
-  an end of the connection.
+- `describe` is answered within a second, while the voice is being loaded by what its file says.
+  Where that takes longer, the answer is `error` with code `loading`: Home Assistant keeps the first
+  `info` it gets, so one without voices would leave it mute until somebody reloads it, whereas it
+  tries again after an end of the connection.
 - A client that closes its side, be it only the sending half, has left: what is spoken for it ends.
 
 The protocol knows neither keys nor encryption.  The server is not announced by mDNS.
@@ -339,8 +339,7 @@ class _Connection:
     async def _handle(self, event: Event) -> None:
         kind = event.type
         if Describe.is_type(kind):
-            await within(self._service.settled(), _LOADING_WAIT_S)
-            await self._send(info_event(self._service.info))
+            await self._send(info_event(await self._service.description(_LOADING_WAIT_S)))
         elif Ping.is_type(kind):
             await self._send(Pong(text=read_data(event, PingData).text).event())
         elif Synthesize.is_type(kind):

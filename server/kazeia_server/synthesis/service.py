@@ -31,7 +31,7 @@ from kazeia_server.synthesis.slots import Slots
 from kazeia_server.synthesis.utterance import Utterance
 from kazeia_server.waiting import within
 
-__all__ = ["ServiceState", "SynthesisService", "load_voice"]
+__all__ = ["ServiceState", "SynthesisService", "describe_voice", "load_voice"]
 
 ServiceState = Literal["loading", "ready", "failed", "draining", "closing"]
 _T = TypeVar("_T")
@@ -54,6 +54,20 @@ def load_voice(settings: Settings) -> SynthesisBackend:
     return BuiltinVoice()
 
 
+def describe_voice(settings: Settings) -> BackendInfo:
+    """Facts about the voice that load_voice will load.
+
+    Raises VoiceLoadError.
+    """
+    if settings.model is not None:
+        from kazeia_server.voices.engine import describe_model
+
+        return describe_model(settings.model)
+    from kazeia_server.voices.builtin import describe_builtin
+
+    return describe_builtin()
+
+
 class SynthesisService:
     """Voices for the doors of the server.  Belongs to one event loop."""
 
@@ -61,11 +75,16 @@ class SynthesisService:
         self,
         settings: Settings,
         load: Callable[[Settings], SynthesisBackend] = load_voice,
+        describe: Callable[[Settings], BackendInfo] | None = None,
     ) -> None:
+        """`load` makes the voice, `describe` tells sooner what it will be; both may block."""
         self.settings = settings
         self.state: ServiceState = "loading"
         self.failure: VoiceLoadError | None = None
         self._load = load
+        self._describe = describe
+        self._description: BackendInfo | None = None
+        self._described = asyncio.Event()
         self._backend: SynthesisBackend | None = None
         self.observers: list[Callable[[UtteranceReport], None]] = []
         self.draining = asyncio.Event()
@@ -83,6 +102,14 @@ class SynthesisService:
         Raises NotReady, VoiceLoadError or ShuttingDown when there is none.
         """
         return self._voice(admitted=True).info
+
+    async def description(self, patience_s: float) -> BackendInfo:
+        """Facts about the voice, maybe before it is loaded; waits for them at most so long.
+
+        Raises what `info` raises.
+        """
+        await within(self._described.wait(), patience_s)
+        return self._description if self._description and self.state == "loading" else self.info
 
     def accepting(self) -> BackendInfo:
         """Facts about the voice if new utterances are taken now.
@@ -179,6 +206,7 @@ class SynthesisService:
         """Refuse what waits, cancel what runs, free the voice.  Bounded in time."""
         self.state = "closing"
         self.draining.set()
+        self._described.set()
         self._settled.set()
         self._slots.refuse(ShuttingDown("the server is shutting down"))
         if self._loading is not None:
@@ -259,6 +287,11 @@ class SynthesisService:
 
     async def _load_and_warm(self) -> None:
         begun = time.perf_counter()
+        if self._describe is not None:
+            describe = self._describe
+            with suppress(VoiceLoadError):  # loading will say so
+                self._description = await _in_thread(lambda: describe(self.settings))
+                self._described.set()
         try:
             self._backend = await _in_thread(lambda: _warmed(self._load(self.settings)))
         except VoiceLoadError as error:
@@ -275,6 +308,7 @@ class SynthesisService:
                 self.state = "ready"
             seconds = time.perf_counter() - begun
             logger.info("%s ready after %.1f s", self._backend.info.description, seconds)
+        self._described.set()
         self._settled.set()
 
 

@@ -21,7 +21,7 @@ from kazeia_server.synthesis.backend import (
     SynthesisStats,
 )
 
-__all__ = ["BuiltinStream", "BuiltinVoice"]
+__all__ = ["BuiltinStream", "BuiltinVoice", "describe_builtin"]
 
 SAMPLES_PER_FRAME = 1920  # 80 ms, the frame of the Qwen3-TTS codec, so that limits mean the same
 _AUTO_CHUNK_FRAMES = 6
@@ -35,6 +35,30 @@ _LONG_NUMBER = re.compile(r"\d{12}(?=\d)")
 _NOT_PLAIN = re.compile(r"[^A-Za-z' ]+")
 
 
+def describe_builtin() -> BackendInfo:
+    """Facts about the voice, without loading it.
+
+    Raises VoiceLoadError when hibari-tts is not installed.
+    """
+    try:
+        import hibari.voices
+    except ImportError as error:
+        raise VoiceLoadError(f"the built-in voice needs hibari-tts: {error}") from None
+    return BackendInfo(
+        name="hibari",
+        source="built-in",
+        kind="built-in",
+        voices=tuple(name for name in hibari.voices.VOICES if _is_local(name)),
+        default_voice=hibari.voices.DEFAULT,
+        languages=("english",),
+        sample_rate=24_000,
+        samples_per_frame=SAMPLES_PER_FRAME,
+        default_max_frames=None,
+        follows_instructions=False,
+        first_piece_chars=_FIRST_PIECE_CHARS,
+    )
+
+
 class BuiltinVoice:
     """hibari behind the SynthesisBackend interface.
 
@@ -42,28 +66,11 @@ class BuiltinVoice:
     """
 
     def __init__(self) -> None:
-        try:
-            import hibari.voices
-        except ImportError as error:
-            raise VoiceLoadError(f"the built-in voice needs hibari-tts: {error}") from None
-        self._names = tuple(name for name in hibari.voices.VOICES if _is_local(name))
-        default = hibari.voices.DEFAULT
+        self._info = describe_builtin()
+        self._names = self._info.voices
         self._speakers: dict[str, Any] = {}
         self._lock = threading.Lock()
-        self._info = BackendInfo(
-            name="hibari",
-            source="built-in",
-            kind="built-in",
-            voices=self._names,
-            default_voice=default,
-            languages=("english",),
-            sample_rate=24_000,
-            samples_per_frame=SAMPLES_PER_FRAME,
-            default_max_frames=None,
-            follows_instructions=False,
-            first_piece_chars=_FIRST_PIECE_CHARS,
-        )
-        self._speaker(default)
+        self._speaker(str(self._info.default_voice))
 
     @property
     def info(self) -> BackendInfo:

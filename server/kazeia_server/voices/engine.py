@@ -28,13 +28,14 @@ from kazeia_server.synthesis.backend import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import typer
 
-    from kazeia_engine.types import Guard, Result
+    from kazeia_engine.types import Guard, ModelInfo, Result
     from kazeia_server.settings import Settings
 
-__all__ = ["EngineModel", "EngineStream", "load_model", "tool_app"]
+__all__ = ["EngineModel", "EngineStream", "describe_model", "load_model", "tool_app"]
 
 _DEFAULT_MAX_FRAMES = 2048
 _PREFERRED_SPEAKER = "vivian"
@@ -77,6 +78,41 @@ def load_model(settings: Settings) -> EngineModel:
     return EngineModel(model, cp_cache=settings.cp_cache, guard=guard)
 
 
+def describe_model(path: Path) -> BackendInfo:
+    """Facts about the model in `path`, from the head of its file: sooner than it is loaded.
+
+    Raises VoiceLoadError as load_model does.
+    """
+    try:
+        from kazeia_engine.errors import KazeiaError
+        from kazeia_engine.modelfiles import find_pair
+        from kazeia_engine.vocabulary import ModelVocabulary
+    except (ImportError, OSError) as error:
+        raise VoiceLoadError(f"the engine cannot be used: {error}") from error
+    try:
+        return _backend_info(ModelVocabulary.load(find_pair(path).talker).info())
+    except (KazeiaError, OSError) as error:
+        raise VoiceLoadError(str(error)) from error
+
+
+def _backend_info(info: ModelInfo) -> BackendInfo:
+    speakers = tuple(info.speakers)
+    first = next(iter(speakers), None)
+    return BackendInfo(
+        name=info.name,
+        source="qwen3-tts",
+        kind=info.kind,
+        voices=speakers,
+        default_voice=_PREFERRED_SPEAKER if _PREFERRED_SPEAKER in speakers else first,
+        languages=tuple(name for name in info.languages if name != "auto"),
+        sample_rate=info.sample_rate,
+        samples_per_frame=round(info.sample_rate / info.frame_rate),
+        default_max_frames=_DEFAULT_MAX_FRAMES,
+        follows_instructions=info.follows_instructions,
+        takes_live_text=True,
+    )
+
+
 class EngineModel:
     """A loaded model; see SynthesisBackend.
 
@@ -88,23 +124,7 @@ class EngineModel:
         self._model = model
         self._cp_cache = cp_cache
         self._guard = guard
-        info = model.info
-        speakers = tuple(info.speakers)
-        first = next(iter(speakers), None)
-        default = _PREFERRED_SPEAKER if _PREFERRED_SPEAKER in speakers else first
-        self._info = BackendInfo(
-            name=info.name,
-            source="qwen3-tts",
-            kind=info.kind,
-            voices=speakers,
-            default_voice=default,
-            languages=tuple(name for name in info.languages if name != "auto"),
-            sample_rate=info.sample_rate,
-            samples_per_frame=round(info.sample_rate / info.frame_rate),
-            default_max_frames=_DEFAULT_MAX_FRAMES,
-            follows_instructions=info.follows_instructions,
-            takes_live_text=True,
-        )
+        self._info = _backend_info(model.info)
 
     @property
     def info(self) -> BackendInfo:

@@ -15,6 +15,7 @@ const BASE = new URL("../", import.meta.url); // right under any path prefix
 const KEY_ITEM = "kazeia.key";
 const RETRY_MS = 1000;
 const SENTENCE_PAUSE_MS = 1000;
+const HINT_MS = 4000; // so long a hint stays before the player's state is shown again
 const REDRAW_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 250 : 0;
 
 const ENDINGS = /** @type {Record<string, string>} */ ({
@@ -78,6 +79,7 @@ class Page {
     this.silent = false; // the browser cannot play it; it can be saved
     this.drawing = false; // at the next frame
     this.drawnAt = 0;
+    this.hintedAt = -Infinity; // ms, when a hint was shown in place of the player's state
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.pause = undefined;
     this.listen();
@@ -312,6 +314,7 @@ class Page {
     const kept = this.feed.update(value, selectionStart, all);
     if (!kept && this.client.active) {
       this.say("What has been sent cannot be changed; what you add at the end is spoken");
+      this.hintedAt = performance.now();
     }
   }
 
@@ -388,6 +391,7 @@ class Page {
   }
 
   sayState(/** @type {PlayoutReport} */ report) {
+    if (performance.now() - this.hintedAt < HINT_MS) return;
     if (report.state === "playing") this.say("Speaking");
     else if (report.position > 0) {
       this.say(this.live ? "Waiting for more text" : "Waiting for speech to be made…");
