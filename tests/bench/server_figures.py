@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import socket
@@ -183,6 +184,10 @@ def memory(address: str, pid: int, options: dict[str, Any], n: int) -> None:
             f"{after_all - after_100:+.1f} MB after {n - 100} more"
         )
         answered = 0
+        for _ in range(50):  # memory for longer texts than before
+            drop_http(address, options)
+            drop_websocket(address, options)
+        after_all = resident_mb(pid)
         for i in range(200):
             (drop_http if i % 2 else drop_websocket)(address, options)
             if i % 10 == 0:
@@ -219,6 +224,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions")
     arguments = parser.parse_args()
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # it is this side that breaks off
     share = 10 if arguments.quick else 1
     options: dict[str, Any] = {}
     if arguments.model:

@@ -51,7 +51,7 @@ def load_voice(settings: Settings) -> SynthesisBackend:
         return load_model(settings)
     from kazeia_server.voices.builtin import BuiltinVoice
 
-    return BuiltinVoice()
+    return BuiltinVoice(settings.threads)
 
 
 def describe_voice(settings: Settings) -> BackendInfo:

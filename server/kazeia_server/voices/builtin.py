@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -65,7 +66,9 @@ class BuiltinVoice:
     Phrases are made one by one, each leaves as soon as it is ready.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
+        """`threads`: at most so many for a phrase; None: two, where there are two cores."""
+        self._threads = min(2, threads or len(os.sched_getaffinity(0)))
         self._info = describe_builtin()
         self._names = self._info.voices
         self._speakers: dict[str, Any] = {}
@@ -101,7 +104,7 @@ class BuiltinVoice:
 
         with self._lock:
             if name not in self._speakers:
-                self._speakers[name] = hibari.Hibari(voice=name, threads=1)
+                self._speakers[name] = hibari.Hibari(voice=name, threads=self._threads)
             return self._speakers[name]
 
 
