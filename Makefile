@@ -30,7 +30,7 @@ define with_progress
   || { tail -n 60 build/install.log; exit 1; }
 endef
 
-.PHONY: help install build run serve test test-py test-cpp asan tsan lint types fmt bench golden check clean
+.PHONY: help install build run serve test test-py test-clients test-cpp asan tsan lint types fmt bench golden check clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,10 @@ test: test-cpp test-py ## the C++ and the Python tests
 
 test-py: install ## the Python tests; ARGS="-k name" passes options on
 	$(BIN)/python -m pytest $(ARGS)
+
+test-clients: install ## the speech classes of livekit and pipecat against the server (Python 3.11 or newer)
+	$(PIP) install -q --group clients
+	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 # $(1): build folder, $(2): CMake options
 define ctest
