@@ -176,7 +176,9 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="Engine threads.")] = None,
     max_concurrent: Annotated[int | None, typer.Option(help="Utterances made at once.")] = None,
     max_queue: Annotated[int | None, typer.Option(help="Utterances waiting for a slot.")] = None,
-    max_sessions: Annotated[int | None, typer.Option(help="WebSockets open at once.")] = None,
+    max_sessions: Annotated[
+        int | None, typer.Option(help="WebSockets and Wyoming connections open at once.")
+    ] = None,
     shutdown_timeout: Annotated[
         int | None, typer.Option(help="Seconds in which speech may end at shutdown.")
     ] = None,

@@ -41,6 +41,13 @@ def configure_logging(level: str, style: Literal["console", "json"] = "console")
     access.addFilter(_without_query)
 
 
+# What a client sent must not begin a line of its own, nor move the terminal's cursor.
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    code: f"\\u{code:04x}"
+    for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
 class _ConsoleFormatter(logging.Formatter):
     """`time LEVEL message [request id]`"""
 
@@ -48,7 +55,7 @@ class _ConsoleFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        line = super().formatMessage(record)
+        line = super().formatMessage(record).translate(_VISIBLE)
         request_id = _request_id()
         return line if request_id is None else f"{line} [{request_id}]"
 

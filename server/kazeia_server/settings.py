@@ -164,6 +164,11 @@ class Settings(BaseSettings):
             raise ValueError("expected at least one entry, or nothing")
         return parts
 
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _in_lower_case(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
     @field_validator("voice_aliases")
     @classmethod
     def _are_pairs(cls, value: tuple[str, ...]) -> tuple[str, ...]:

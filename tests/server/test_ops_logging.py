@@ -110,3 +110,12 @@ def test_levels(written: Written) -> None:
     logging.getLogger("uvicorn.error").info("no")
     logging.getLogger("uvicorn.error").warning("yes")
     assert written().count("\n") == 1
+
+
+def test_what_clients_sent_cannot_forge_lines(written: Written) -> None:
+    configure_logging("info", "console")
+    logger.info("voice %s", "x\n2026-11-29 ERROR forged\r\x1b[2J\x85\u2028\u202e")
+    (line,) = written().split("\n")[:-1]
+    assert "\\x0a2026" in line
+    assert not any(char in line for char in "\r\x1b\x85\u2028\u202e")
+    assert len(line.splitlines()) == 1

@@ -193,6 +193,26 @@ def test_a_voice_that_failed_to_load() -> None:
         assert "output.weight" in error_of(response)["message"]
 
 
+def test_monitors_may_ask_for_the_head_alone() -> None:
+    with serving(FakeVoice()) as live, httpx.Client(trust_env=False) as client:
+        for path in ("/health", "/healthz", "/readyz"):
+            answer = client.head(live.url + path)
+            assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_the_examples_of_the_documentation_are_spoken() -> None:
+    with serving(FakeVoice()) as live, httpx.Client(trust_env=False) as client:
+        tried = 0
+        for path, item in client.get(live.url + "/openapi.json").json()["paths"].items():
+            content = item.get("post", {}).get("requestBody", {}).get("content", {})
+            for media in content.values():
+                tried += 1
+                address = live.url + path.replace("{voice_id}", "anna")
+                answer = client.post(address, json=media["example"])
+                assert answer.status_code == 200, (path, answer.text)
+        assert tried >= 3
+
+
 def test_voices() -> None:
     with serving(FakeVoice()) as live:
         body = live.get("/v1/voices").json()

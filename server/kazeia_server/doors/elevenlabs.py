@@ -64,7 +64,12 @@ _OutputFormat = Annotated[
 _BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": SpeechBody.model_json_schema()}},
+        "content": {
+            "application/json": {
+                "schema": SpeechBody.model_json_schema(),
+                "example": {"text": "Hello."},
+            }
+        },
     }
 }
 _ERRORS = error_docs(

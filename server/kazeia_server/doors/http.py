@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from kazeia_server.audio.pcm import WAV_HEADER_BYTES, wav_header
 from kazeia_server.errors import (
     ServerError,
+    ShuttingDown,
     UnsupportedMediaType,
 )
 from kazeia_server.logging_ import logger
@@ -185,7 +187,8 @@ class SpeechResponse(Response):
                 if sending.done() and not sending.cancelled():
                     await sending
             except ServerError as error:  # too late for a status: the answer stays incomplete
-                logger.error("speech broke off: %s", error)
+                level = logging.INFO if isinstance(error, ShuttingDown) else logging.ERROR
+                logger.log(level, "speech broke off: %s", error)
             finally:
                 sending.cancel()
                 leaving.cancel()

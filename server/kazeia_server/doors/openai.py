@@ -229,7 +229,12 @@ _NO_VOICE = error_docs(s503="no voice is loaded (yet)")
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": SpeechBody.model_json_schema()}},
+            "content": {
+                "application/json": {
+                    "schema": SpeechBody.model_json_schema(),
+                    "example": {"input": "Hello.", "voice": "alloy"},
+                }
+            },
         }
     },
 )

@@ -63,7 +63,12 @@ class SynthesizeBody(SpeechOptions):
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": SynthesizeBody.model_json_schema()}},
+            "content": {
+                "application/json": {
+                    "schema": SynthesizeBody.model_json_schema(),
+                    "example": {"text": "Hello."},
+                }
+            },
         }
     },
 )

@@ -138,6 +138,8 @@ class Speaker:
             self._figures.ended = "empty"
             silence = np.zeros(round(_EMPTY_S * self._info.sample_rate), np.float32)
             yield from self._encoded(encoder, silence)
+        if self._figures.pieces and not self._figures.samples and not self._cancelled:
+            self._figures.warnings.append("the speech held nothing but silence")
         if not self._cancelled:
             data = encoder.finish()
             if data:
@@ -173,7 +175,7 @@ class Speaker:
         data = encoder.feed(samples)
         if data:
             if self._ttfb_s is None:
-                self._ttfb_s = time.perf_counter() - (self._begun or time.perf_counter())
+                self._ttfb_s = time.perf_counter() - self._begun if self._begun else 0.0
             self._figures.n_chunks += 1
             yield data
 

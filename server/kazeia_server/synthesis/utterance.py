@@ -96,6 +96,11 @@ class Utterance:
         self.failure = item
         raise item
 
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio made so far."""
+        return self._speaker.audio_s
+
     def push_text(self, text: str) -> None:
         """Append to a live text, as it is; never blocks.
 
