@@ -166,3 +166,24 @@ def test_a_writer_that_is_late_is_no_underrun() -> None:
         session.until("session.done")
         until(lambda: len(reports) == 1)
         assert reports[0].underruns == 0
+
+
+def test_what_was_made_before_a_client_left_is_counted() -> None:
+    voice = FakeVoice(n_chunks=None, delay_s=0.005)
+    with serving(voice) as live, live.connect() as websocket:
+        reports = reports_of(live)
+        session = Session(websocket)
+        session.say("endless")
+        heard = 0
+        while heard < 10 * FRAME * 2:
+            item = session.receive()
+            heard += len(item) if isinstance(item, bytes) else 0
+        session.send("input.cancel")
+        session.until("audio.cancelled")
+        until(lambda: len(reports) == 1)
+        (report,) = reports
+        assert (report.outcome, report.ended) == ("cancelled", "cancelled")
+        assert report.audio_s >= 10 * 0.08
+        assert report.ttfb_s is not None
+        assert report.pieces == 1
+        assert 'kazeia_finish_total{reason="cancelled"} 1.0' in live.get("/metrics").text

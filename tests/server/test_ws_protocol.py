@@ -335,6 +335,11 @@ def test_close_of_an_idle_session() -> None:
         ('{"type": "session.config", "response_format": "midi"}', "'pcm'"),
         ('{"type": "session.config", "sample_rate": 1}', "greater than or equal to 8000"),
         ('{"type": "session.config", "speed": 5}', "less than or equal to 4"),
+        ('{"type": "session.config", "split_granularity": []}', "expected none, sentence"),
+        ('{"type": "session.config", "split_granularity": {"a": []}}', "expected none"),
+        ('{"type": "session.config", "non_streaming_mode": []}', "expected true or false"),
+        ('{"type": "session.config", "lang_code": {}}', "valid string"),
+        ('{"type": "session.config", "task_type": []}', "'CustomVoice'"),
         ("[" * 1000, "invalid JSON"),
     ],
 )
@@ -344,6 +349,17 @@ def test_bad_messages_get_one_clear_error(data: str, expected: str) -> None:
     with pytest.raises(AssertionError, match=expected):
         raise AssertionError(error["message"])
     json.dumps(error, allow_nan=False).encode()
+    assert kinds(say(protocol)) == ["Speak"]
+
+
+def test_a_fault_of_the_server_does_not_cost_the_session() -> None:
+    def check(config: SessionConfig) -> None:
+        raise TypeError("a bug")
+
+    protocol = Protocol(max_text_chars=100, max_message_bytes=1000, check=check)
+    error = only_error(send(protocol, "session.config", voice="anna"))
+    assert error["code"] == "internal_error"
+    assert "a bug" not in error["message"]
     assert kinds(say(protocol)) == ["Speak"]
 
 

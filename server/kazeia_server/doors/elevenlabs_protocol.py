@@ -54,6 +54,7 @@ from kazeia_server.errors import (
     TextTimeout,
     TextTooLong,
 )
+from kazeia_server.logging_ import logger
 from kazeia_server.ops.auth import KEY_TIMEOUT_S
 from kazeia_server.text.segment import has_content
 
@@ -146,6 +147,9 @@ class Protocol(ABC):
         except Refused as refused:
             return [SendMessage(refused.message), *self._hang_up(refused.code, str(refused))]
         except ServerError as error:
+            return [SendMessage(error_message(error))]
+        except Exception as error:  # a fault of this server must not cost the connection
+            logger.exception("a message could not be handled")
             return [SendMessage(error_message(error))]
 
     def receive_bytes(self, size: int, now: float) -> list[Action]:
@@ -290,6 +294,12 @@ class Protocol(ABC):
 
     def _write(self, context: _Context, text: str, now: float) -> list[Action]:
         """Text for a context; the first that can be seen begins an utterance."""
+        if context.n_chars + len(text) > self._limits.max_text_chars:
+            raise TextTooLong(
+                f"at most {self._limits.max_text_chars} characters of a context may wait to be "
+                "spoken; this text is passed over",
+                param="text",
+            )
         visible = has_content(text)
         if not text or (not visible and (context.writing is None or context.flushed)):
             return []
@@ -297,12 +307,6 @@ class Protocol(ABC):
             self._check_text(text)
         if self._sentences and text.rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
             text += " "
-        if context.n_chars + len(text) > self._limits.max_text_chars:
-            raise TextTooLong(
-                f"at most {self._limits.max_text_chars} characters of a context may wait to be "
-                "spoken; this text is passed over",
-                param="text",
-            )
         actions: list[Action] = []
         if context.writing is None:
             if len(self._speaking) >= _MAX_WAITING:

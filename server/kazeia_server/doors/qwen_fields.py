@@ -51,11 +51,16 @@ def translated(fields: dict[str, Any]) -> dict[str, Any]:
         if value is not None and ours.get(name) is None:
             ours[name] = value
     whole = ours.pop("non_streaming_mode", None)
-    if isinstance(whole, bool):
+    if whole is not None:
+        if not isinstance(whole, bool):
+            raise InvalidRequest(
+                f"non_streaming_mode is {ascii(whole)[:60]}: expected true or false",
+                param="non_streaming_mode",
+            )
         ours.setdefault("text_mode", "whole" if whole else "streaming")
     split = ours.pop("split_granularity", None)
     if split is not None:
-        if split not in _SPLITS:
+        if not isinstance(split, str) or split not in _SPLITS:
             raise InvalidRequest(
                 f"split_granularity is {ascii(split)[:60]}: expected {', '.join(_SPLITS)}",
                 param="split_granularity",

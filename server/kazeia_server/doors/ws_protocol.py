@@ -33,6 +33,7 @@ from kazeia_server.errors import (
     TextTooLong,
     Unauthorized,
 )
+from kazeia_server.logging_ import logger
 from kazeia_server.synthesis.backend import BackendInfo, SynthesisStats
 from kazeia_server.text.segment import has_content
 
@@ -204,6 +205,9 @@ class Protocol:
             self._closed = True
             return [SendMessage(error_message(error)), Close(1008, "an API key is required")]
         except ServerError as error:
+            return [SendMessage(error_message(error))]
+        except Exception as error:  # a fault of this server must not cost the session
+            logger.exception("a message could not be handled")
             return [SendMessage(error_message(error))]
 
     def receive_bytes(self, size: int) -> list[Action]:

@@ -49,7 +49,7 @@ class Metrics:
         )
         self._ttfb = Histogram(
             "kazeia_ttfb_seconds",
-            "From the first text to the first audio",
+            "From the first words to the first audio, without the wait for a slot",
             buckets=_TTFB_BUCKETS,
             registry=r,
         )

@@ -234,6 +234,8 @@ class SynthesisService:
             raise NotReady("the voice is still being loaded", retry_after_s=2)
         if self.state == "closing" or (self.state == "draining" and not admitted):
             raise ShuttingDown("the server is shutting down")
+        if self._backend is None and self.state == "draining":
+            raise ShuttingDown("the server is shutting down")
         if self._backend is None:
             raise self.failure or VoiceLoadError("the voice could not be loaded")
         return self._backend
@@ -254,6 +256,7 @@ class SynthesisService:
         """Tell the log and the observers how an utterance went."""
         now = time.perf_counter()
         stats = utterance.stats if utterance else None
+        figures = utterance.figures if utterance else None
         error = failure if isinstance(failure, ServerError) else None
         if error is None and utterance is not None:
             error = utterance.failure  # told to the client without passing through here
@@ -266,20 +269,20 @@ class SynthesisService:
         report = UtteranceReport(
             door=door,
             outcome=outcome,
-            ended=stats.ended if stats else None,
+            ended="cancelled" if outcome == "cancelled" else stats.ended if stats else None,
             error_code=code,
             characters=utterance.characters if utterance else len(request.text),
             voice=utterance.request.voice if utterance else None,  # else it is any text
             queue_s=granted - asked,
             wall_s=now - granted,
-            ttfb_s=stats.ttfb_s if stats else None,
-            rtf=stats.rtf if stats else None,
+            ttfb_s=figures.ttfb_s if figures else None,
+            rtf=figures.rtf if figures else None,
             audio_s=utterance.audio_s if utterance else 0.0,
             underruns=utterance.underruns if utterance else 0,
             underrun_s=utterance.underrun_s if utterance else 0.0,
-            retries=stats.retries if stats else 0,
-            pieces=stats.pieces if stats else 0,
-            stages=stats.stages if stats else {},
+            retries=figures.retries if figures else 0,
+            pieces=figures.pieces if figures else 0,
+            stages=figures.stages if figures else {},
         )
         _log(report)
         for observe in self.observers:

@@ -40,6 +40,7 @@ class Utterance:
         """`live`: the text comes by push_text.  `hold`: no bytes are wanted before the end."""
         self.request = request
         self.stats: SynthesisStats | None = None
+        self.figures: SynthesisStats | None = None  # of what was made, read or not
         self.failure: ServerError | None = None
         self.underruns = 0
         self.underrun_s = 0.0
@@ -167,6 +168,7 @@ class Utterance:
         except Exception:
             logger.exception("synthesis failed")
             outcome = EngineFailure("synthesis failed; the server's log has the details")
+        self.figures = self._speaker.stats
         if self._text is not None:
             self._text.cancel()  # its thread ends with the utterance
         self._post(self._arrived.put_nowait, outcome)
