@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from kazeia_server.audio.formats import PCM, OutputFormat
 from kazeia_server.errors import (
@@ -28,8 +30,10 @@ __all__ = [
     "build_request",
     "check_request",
     "check_text",
+    "json_object",
     "parse_json",
     "parse_options",
+    "validated",
 ]
 
 MAX_INSTRUCT_CHARS = 4096
@@ -115,11 +119,38 @@ def parse_options(values: dict[str, Any]) -> SpeechOptions:
 
     Raises InvalidRequest saying which is wrong and what was expected.
     """
+    return validated(SpeechOptions, values, what="the options")
+
+
+def json_object(data: str | bytes, what: str | None = None) -> dict[str, Any]:
+    """The fields of a JSON object; `what` it is, for people.
+
+    Raises InvalidRequest.
+    """
     try:
-        return SpeechOptions.model_validate(values)
+        value = from_json(data)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"expected {what or 'a JSON object'}, got invalid JSON: {error}"
+        ) from None
+    if not isinstance(value, dict):
+        expected = f"{what}, a JSON object" if what else "a JSON object"
+        raise InvalidRequest(f"expected {expected}, got {type(value).__name__}")
+    return value
+
+
+def validated(
+    model: type[_ModelT], fields: dict[str, Any], *, what: str, known: Iterable[str] | None = None
+) -> _ModelT:
+    """`fields` as a `model`; `known`: the fields there are, for people, if not the model's.
+
+    Raises InvalidRequest naming `what` was read, the field, and what was expected.
+    """
+    try:
+        return model.model_validate(fields)
     except ValidationError as error:
-        known = list(SpeechOptions.model_fields)
-        raise describe_validation(error, what="the options", known=known) from None
+        names = list(model.model_fields if known is None else known)
+        raise describe_validation(error, what=what, known=names) from None
 
 
 def build_request(

@@ -19,7 +19,7 @@ from kazeia_server.audio.formats import ELEVENLABS_FORMATS, parse_output_format
 from kazeia_server.doors.elevenlabs_messages import speed_of
 from kazeia_server.doors.elevenlabs_protocol import MultiContext, Protocol, SingleContext
 from kazeia_server.doors.elevenlabs_socket import DEFAULT_OUTPUT_FORMAT, ElevenLabsSocket
-from kazeia_server.doors.http import read_json, service_of, speech_response
+from kazeia_server.doors.http import body_docs, read_json, service_of, speech_response
 from kazeia_server.errors import Busy, UnknownVoice, error_body
 from kazeia_server.ops.failures import error_docs
 from kazeia_server.requests import build_request, parse_options
@@ -61,17 +61,7 @@ _OutputFormat = Annotated[
         json_schema_extra={"enum": list(ELEVENLABS_FORMATS)},
     ),
 ]
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": SpeechBody.model_json_schema(),
-                "example": {"text": "Hello."},
-            }
-        },
-    }
-}
+_BODY = body_docs(SpeechBody, {"text": "Hello."})
 _ERRORS = error_docs(
     s400="the body, the voice or the format cannot be used; `param` names the field",
     s413="the body is too large",
@@ -188,7 +178,7 @@ async def voice(request: Request, voice_id: _VoiceId) -> Any:
     """The voice with this name, or the one it is an alias of."""
     service = service_of(request)
     try:
-        found = service.check(SynthesisRequest(text="ok", voice=voice_id)).voice
+        found = service.check(SynthesisRequest(text="", voice=voice_id), live=True).voice
     except UnknownVoice as error:
         return JSONResponse(error_body(error), 404)
     return voice_entry(found or "", service.info)

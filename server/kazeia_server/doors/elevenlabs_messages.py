@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, Field
 
 from kazeia_server.errors import (
     InvalidRequest,
     ShuttingDown,
     Unavailable,
-    describe_validation,
     error_body,
     face_of,
 )
+from kazeia_server.requests import validated
 
 __all__ = [
     "GOING_AWAY",
@@ -33,9 +32,7 @@ __all__ = [
     "SendMessage",
     "error_message",
     "keys_of",
-    "parse",
     "speed_of",
-    "validated",
 ]
 
 # Close codes of RFC 6455 and its registry.
@@ -130,41 +127,12 @@ class Refused(Exception):
         self.code: int = message["code"]
 
 
-def parse(data: str) -> dict[str, Any]:
-    """The fields of a JSON object.
-
-    Raises InvalidRequest.
-    """
-    try:
-        fields = from_json(data)
-    except ValueError as error:
-        raise InvalidRequest(f"expected a JSON object, got invalid JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise InvalidRequest(f"expected a JSON object, got {type(fields).__name__}")
-    return fields
-
-
-def validated(fields: dict[str, Any]) -> Message:
-    """The fields in their types.
-
-    Raises InvalidRequest saying which is wrong and what was expected.
-    """
-    try:
-        return Message.model_validate(fields)
-    except ValidationError as error:
-        known = list(Message.model_fields)
-        raise describe_validation(error, what="the message", known=known) from None
-
-
 def speed_of(settings: dict[str, Any]) -> float:
     """The speed that voice_settings ask for, 0.25 to 4; the others mean nothing to our voices.
 
     Raises InvalidRequest.
     """
-    try:
-        speed = _VoiceSettings.model_validate(settings).speed
-    except ValidationError as error:
-        raise describe_validation(error, what="voice_settings", known=["speed"]) from None
+    speed = validated(_VoiceSettings, settings, what="voice_settings").speed
     return 1.0 if speed is None else speed
 
 

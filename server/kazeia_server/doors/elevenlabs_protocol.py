@@ -42,9 +42,7 @@ from kazeia_server.doors.elevenlabs_messages import (
     SendMessage,
     error_message,
     keys_of,
-    parse,
     speed_of,
-    validated,
 )
 from kazeia_server.errors import (
     Busy,
@@ -56,6 +54,7 @@ from kazeia_server.errors import (
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.ops.auth import KEY_TIMEOUT_S
+from kazeia_server.requests import json_object, validated
 from kazeia_server.text.segment import has_content
 
 __all__ = ["MAX_CONTEXTS", "Limits", "MultiContext", "Protocol", "SingleContext"]
@@ -143,7 +142,7 @@ class Protocol(ABC):
             return []
         self._active_at = now
         try:
-            return self._handle(validated(self._admit(data)), now)
+            return self._handle(validated(Message, self._admit(data), what="the message"), now)
         except Refused as refused:
             return [SendMessage(refused.message), *self._hang_up(refused.code, str(refused))]
         except ServerError as error:
@@ -255,7 +254,7 @@ class Protocol(ABC):
                 raise PayloadTooLarge(
                     f"a message may have {limit} bytes; send long text in several messages"
                 )
-            fields = parse(data)
+            fields = json_object(data)
         except InvalidRequest as error:
             if self._authorized:
                 raise

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fastapi import Request, Response, WebSocket
 from pydantic import BaseModel
@@ -25,7 +25,7 @@ from kazeia_server.synthesis.backend import SynthesisRequest, SynthesisStats
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
 
-__all__ = ["header_value", "read_json", "service_of", "speech_response"]
+__all__ = ["body_docs", "header_value", "read_json", "service_of", "speech_response"]
 
 _SEND_BYTES = 64 << 10
 _CLIENT_LEFT = 499  # nobody reads it; for the access log
@@ -37,6 +37,12 @@ _ModelT = TypeVar("_ModelT", bound=BaseModel)
 def service_of(connection: Request | WebSocket) -> SynthesisService:
     """The service of the application that a request came to."""
     return cast(SynthesisService, connection.app.state.service)
+
+
+def body_docs(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI entry of a JSON body, for routes that read it by `read_json`."""
+    content = {"application/json": {"schema": model.model_json_schema(), "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 async def read_json(request: Request, model: type[_ModelT], *, what: str = "the body") -> _ModelT:
@@ -71,7 +77,7 @@ async def speech_response(
     service = service_of(request)
     stack = AsyncExitStack()
     starting = asyncio.create_task(_start(service, wanted, stack, door, streamed))
-    leaving = asyncio.create_task(_disconnected(request))
+    leaving = asyncio.create_task(_left(request.receive))
     response: SpeechResponse | None = None
     try:
         await asyncio.wait({starting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,11 +160,6 @@ async def _whole(
         return body
     rate = int.from_bytes(body[24:28], "little")  # as the streamed header, of unknown size, says
     return wav_header(len(body) - WAV_HEADER_BYTES, rate) + body[WAV_HEADER_BYTES:]
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 class SpeechResponse(Response):

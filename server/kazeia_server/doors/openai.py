@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 
 from kazeia_server.audio.formats import OutputFormat
 from kazeia_server.doors.elevenlabs import model_entries
-from kazeia_server.doors.http import read_json, service_of, speech_response
+from kazeia_server.doors.http import body_docs, read_json, service_of, speech_response
 from kazeia_server.doors.qwen_fields import check_task
 from kazeia_server.errors import InvalidRequest, ServerError, UnknownModel, UnknownVoice, error_body
 from kazeia_server.ops.failures import error_docs
@@ -226,17 +226,7 @@ _NO_VOICE = error_docs(s503="no voice is loaded (yet)")
             s503="busy, loading or shutting down; see Retry-After",
         ),
     },
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": SpeechBody.model_json_schema(),
-                    "example": {"input": "Hello.", "voice": "alloy"},
-                }
-            },
-        }
-    },
+    openapi_extra=body_docs(SpeechBody, {"input": "Hello.", "voice": "alloy"}),
 )
 async def speech(request: Request) -> Response:
     """Speak `input`; the answer is sent while it is made unless `stream` is false.

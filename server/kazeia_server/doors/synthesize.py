@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response, WebSocket
 from pydantic import Field
 
 from kazeia_server.audio.formats import FORMAT_NAMES, FormatName, OutputFormat
-from kazeia_server.doors.http import read_json, service_of, speech_response
+from kazeia_server.doors.http import body_docs, read_json, service_of, speech_response
 from kazeia_server.doors.websocket import SpeechSocket
 from kazeia_server.doors.ws_messages import error_message
 from kazeia_server.errors import Busy
@@ -60,17 +60,7 @@ class SynthesizeBody(SpeechOptions):
             s503="busy, loading or shutting down; see Retry-After",
         ),
     },
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": SynthesizeBody.model_json_schema(),
-                    "example": {"text": "Hello."},
-                }
-            },
-        }
-    },
+    openapi_extra=body_docs(SynthesizeBody, {"text": "Hello."}),
 )
 async def synthesize(
     request: Request,

@@ -202,7 +202,7 @@ class SpeechSocket:
         except (Unavailable, VoiceLoadError):
             return  # said when the first utterance is asked for
         check_task(config.task_type, info)
-        check_request(build_request("ok", config, self._settings), info, self._settings)
+        check_request(build_request("", config, self._settings), info, self._settings, live=True)
 
 
 def _hand_over(job: Job, utterance: Utterance) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, Field
 
 from kazeia_server.audio.formats import FormatName, OutputFormat
 from kazeia_server.errors import (
     InvalidRequest,
     ServerError,
     Unavailable,
-    describe_validation,
     error_body,
 )
-from kazeia_server.requests import SpeechOptions
+from kazeia_server.requests import SpeechOptions, json_object
 from kazeia_server.synthesis.backend import SynthesisStats
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "error_message",
     "parse_message",
     "stats_message",
-    "validated",
 ]
 
 MESSAGES = (
@@ -87,32 +84,12 @@ def parse_message(data: str) -> tuple[str, dict[str, Any]]:
 
     Raises InvalidRequest.
     """
-    try:
-        message = from_json(data)
-    except ValueError as error:
-        raise InvalidRequest(f"expected a JSON object, got invalid JSON: {error}") from None
-    if not isinstance(message, dict):
-        raise InvalidRequest(f"expected a JSON object, got {type(message).__name__}")
+    message = json_object(data)
     kind = message.pop("type", None)
     if not isinstance(kind, str) or kind not in MESSAGES:
         got = "nothing" if kind is None else ascii(kind)[:60]
         raise InvalidRequest(f"type must be one of {', '.join(MESSAGES)}; got {got}", param="type")
     return kind, message
-
-
-_ModelT = TypeVar("_ModelT", bound=BaseModel)
-
-
-def validated(model: type[_ModelT], kind: str, fields: dict[str, Any]) -> _ModelT:
-    """The fields of a message, checked.
-
-    Raises InvalidRequest naming the field.
-    """
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        known = ["type", *model.model_fields]
-        raise describe_validation(error, what=kind, known=known) from None
 
 
 def error_message(error: Exception, index: int | None = None) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from kazeia_server.doors.qwen_fields import translated
 from kazeia_server.doors.ws_messages import (
@@ -22,7 +24,6 @@ from kazeia_server.doors.ws_messages import (
     error_message,
     parse_message,
     stats_message,
-    validated,
 )
 from kazeia_server.errors import (
     Busy,
@@ -34,6 +35,7 @@ from kazeia_server.errors import (
     Unauthorized,
 )
 from kazeia_server.logging_ import logger
+from kazeia_server.requests import validated
 from kazeia_server.synthesis.backend import BackendInfo, SynthesisStats
 from kazeia_server.text.segment import has_content
 
@@ -139,6 +141,7 @@ class Close:
     reason: str
 
 
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 Action = SendMessage | SendAudio | Speak | Write | Stop | Close
 
 
@@ -279,7 +282,7 @@ class Protocol:
 
     def _handle(self, kind: str, fields: dict[str, Any]) -> list[Action]:
         if kind == "session.auth":
-            return self._authorize(validated(AuthMessage, kind, fields).key)
+            return self._authorize(_checked(AuthMessage, kind, fields).key)
         if self._check_key is not None:
             raise Unauthorized("an API key is required: send session.auth with it first")
         if self._farewell_code is not None:
@@ -287,8 +290,8 @@ class Protocol:
         if kind == "session.config":
             return self._configure(fields)
         if kind == "input.text":
-            return self._write(validated(TextMessage, kind, fields).text)
-        validated(EmptyMessage, kind, fields)
+            return self._write(_checked(TextMessage, kind, fields).text)
+        _checked(EmptyMessage, kind, fields)
         if kind == "input.flush":
             return self._mark()
         if kind == "input.done":
@@ -318,7 +321,7 @@ class Protocol:
         return [SendMessage({"type": "session.authorized"})]
 
     def _configure(self, fields: dict[str, Any]) -> list[Action]:
-        config = validated(SessionConfig, "session.config", translated(fields))
+        config = _checked(SessionConfig, "session.config", translated(fields))
         _ = config.output  # a format that there is not is told now
         self._check(config)
         self._config = config
@@ -452,3 +455,7 @@ class Protocol:
         code = self._farewell_code or 1000
         reason = "session.close" if code == 1000 else "the server is shutting down"
         return [SendMessage(message), Close(code, reason)]
+
+
+def _checked(model: type[_ModelT], kind: str, fields: dict[str, Any]) -> _ModelT:
+    return validated(model, fields, what=kind, known=("type", *model.model_fields))

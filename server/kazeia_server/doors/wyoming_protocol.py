@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict
 from wyoming.error import Error
 from wyoming.event import Event
 from wyoming.info import Attribution, Info, TtsProgram, TtsVoice
@@ -23,10 +22,15 @@ from kazeia_server.errors import (
     PayloadTooLarge,
     ServerError,
     UnknownVoice,
-    describe_validation,
     error_body,
 )
-from kazeia_server.requests import LANGUAGE_CODES, SpeechOptions, parse_options
+from kazeia_server.requests import (
+    LANGUAGE_CODES,
+    SpeechOptions,
+    json_object,
+    parse_options,
+    validated,
+)
 from kazeia_server.synthesis.backend import BackendInfo
 
 __all__ = [
@@ -98,7 +102,7 @@ class EventDecoder:
             return None
         data = dict(header.data)
         if header.data_length:
-            data.update(_parse_object(self._take(header.data_length), "the data of an event"))
+            data.update(json_object(self._take(header.data_length), "the data of an event"))
         payload = self._take(header.payload_length) or None
         self._header = None
         return Event(type=header.type, data=data, payload=payload)
@@ -116,7 +120,7 @@ class EventDecoder:
         return taken
 
     def _parse_header(self, line: bytes) -> _Header:
-        fields = _parse_object(line, "a line with the header of an event")
+        fields = json_object(line, "a line with the header of an event")
         kind = fields.get("type")
         if not isinstance(kind, str) or not kind:
             raise InvalidRequest("an event must have a type, a string", param="type")
@@ -131,16 +135,6 @@ class EventDecoder:
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"an event may have {self._max_bytes} bytes in all")
-
-
-def _parse_object(data: bytes, what: str) -> dict[str, Any]:
-    try:
-        value = from_json(data)
-    except ValueError as error:
-        raise InvalidRequest(f"expected {what}, got invalid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"expected {what}, a JSON object, got {type(value).__name__}")
-    return value
 
 
 def _length(fields: dict[str, Any], name: str) -> int:
@@ -199,11 +193,7 @@ def read_data(event: Event, model: type[_DataT]) -> _DataT:
 
     Raises InvalidRequest naming the event, the field, and what was expected.
     """
-    try:
-        return model.model_validate(event.data)
-    except ValidationError as error:
-        known = list(model.model_fields)
-        raise describe_validation(error, what=event.type, known=known) from None
+    return validated(model, event.data, what=event.type)
 
 
 def speech_options(asked: StartData, info: BackendInfo) -> SpeechOptions:

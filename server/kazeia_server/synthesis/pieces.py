@@ -10,17 +10,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from kazeia_server.errors import EngineFailure, ServerError, TextTimeout
 from kazeia_server.logging_ import logger
 from kazeia_server.synthesis.backend import BackendInfo, LiveStream, Split
 from kazeia_server.text.clean import Cleaner
+from kazeia_server.text.pieces import Pause
 from kazeia_server.text.segment import PieceEnd, Segmenter
 
-__all__ = ["LiveText", "Pause", "Piece", "PieceSource", "TextFront", "WholeText"]
-
-Pause = Literal["none", "sentence", "paragraph"]
+__all__ = ["LiveText", "Piece", "PieceSource", "TextFront", "WholeText"]
 
 _SLICE_CHARS = 400
 _PIECE_CHARS = 300

@@ -232,9 +232,8 @@ class SynthesisService:
     def _voice(self, *, admitted: bool = False) -> SynthesisBackend:
         if self.state == "loading":
             raise NotReady("the voice is still being loaded", retry_after_s=2)
-        if self.state == "closing" or (self.state == "draining" and not admitted):
-            raise ShuttingDown("the server is shutting down")
-        if self._backend is None and self.state == "draining":
+        speaks_on = admitted and self._backend is not None
+        if self.state == "closing" or (self.state == "draining" and not speaks_on):
             raise ShuttingDown("the server is shutting down")
         if self._backend is None:
             raise self.failure or VoiceLoadError("the voice could not be loaded")
@@ -278,8 +277,8 @@ class SynthesisService:
             ttfb_s=figures.ttfb_s if figures else None,
             rtf=figures.rtf if figures else None,
             audio_s=utterance.audio_s if utterance else 0.0,
-            underruns=utterance.underruns if utterance else 0,
-            underrun_s=utterance.underrun_s if utterance else 0.0,
+            underruns=utterance.listener.underruns if utterance else 0,
+            underrun_s=utterance.listener.underrun_s if utterance else 0.0,
             retries=figures.retries if figures else 0,
             pieces=figures.pieces if figures else 0,
             stages=figures.stages if figures else {},

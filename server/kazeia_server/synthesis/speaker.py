@@ -27,7 +27,8 @@ from kazeia_server.synthesis.backend import (
     SynthesisStats,
     SynthesisStream,
 )
-from kazeia_server.synthesis.pieces import Pause, Piece, PieceSource
+from kazeia_server.synthesis.pieces import Piece, PieceSource
+from kazeia_server.text.pieces import Pause
 
 __all__ = ["Speaker"]
 

@@ -14,7 +14,7 @@ from kazeia_server.synthesis.backend import SynthesisBackend, SynthesisRequest, 
 from kazeia_server.synthesis.pieces import LiveText, TextFront, WholeText
 from kazeia_server.synthesis.speaker import Speaker
 
-__all__ = ["Utterance"]
+__all__ = ["Listener", "Utterance"]
 
 _CHUNKS_ON_THE_WAY = 8
 
@@ -42,8 +42,6 @@ class Utterance:
         self.stats: SynthesisStats | None = None
         self.figures: SynthesisStats | None = None  # of what was made, read or not
         self.failure: ServerError | None = None
-        self.underruns = 0
-        self.underrun_s = 0.0
         self.characters = len(request.text)
         self._max_chars = settings.max_text_chars
         self._flushed = True  # no text since the last flush
@@ -67,7 +65,7 @@ class Utterance:
         self._room = threading.Semaphore(_CHUNKS_ON_THE_WAY)
         self._cancelled = False
         self._closed = asyncio.Event()
-        self._listener = _Listener(backend.info.sample_rate)
+        self.listener = Listener(info.sample_rate)
         # A daemon: a voice that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._pump, name="utterance", daemon=True)
         try:
@@ -152,33 +150,31 @@ class Utterance:
 
     def _pump(self) -> None:
         """The thread: make the utterance to its end."""
-        outcome: SynthesisStats | ServerError
+        failure: ServerError | None = None
         try:
             for data in self._speaker:
                 self._count_underruns()
                 if not self._cancelled and not self._room.acquire(blocking=False):
                     began = time.perf_counter()
                     self._room.acquire()
-                    self._listener.paused(time.perf_counter() - began)
+                    self.listener.paused(time.perf_counter() - began)
                 if not self._cancelled:
                     self._post(self._arrived.put_nowait, data)
-            outcome = self._speaker.stats
         except ServerError as error:
-            outcome = error
+            failure = error
         except Exception:
             logger.exception("synthesis failed")
-            outcome = EngineFailure("synthesis failed; the server's log has the details")
+            failure = EngineFailure("synthesis failed; the server's log has the details")
         self.figures = self._speaker.stats
         if self._text is not None:
             self._text.cancel()  # its thread ends with the utterance
-        self._post(self._arrived.put_nowait, outcome)
+        self._post(self._arrived.put_nowait, failure or self.figures)
         self._post(self._finish)
 
     def _count_underruns(self) -> None:
         """Nobody listens to what is held; and before all text is known, its writer may be late."""
         if not self._hold:
-            self._listener.hear(self._speaker.audio_s, waiting=not self._complete)
-            self.underruns, self.underrun_s = self._listener.underruns, self._listener.underrun_s
+            self.listener.hear(self._speaker.audio_s, waiting=not self._complete)
 
     def _post(self, function: Callable[..., None], *args: object) -> None:
         try:
@@ -191,7 +187,7 @@ class Utterance:
         self._on_thread_end(self)
 
 
-class _Listener:
+class Listener:
     """Somebody who plays audio as it is made, from its first sound on."""
 
     def __init__(self, sample_rate: int) -> None:
