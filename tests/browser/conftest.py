@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,22 +17,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))  # fake_voice, live
-
-from kazeia_server.settings import PREFIX
-
 if TYPE_CHECKING:
     from live import Live
     from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith(PREFIX):
-            monkeypatch.delenv(name)
 
 
 def missing(what: str) -> NoReturn:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import livekit_speech
 import numpy as np
 import pytest
 from fake_voice import FRAME, RATE, FakeVoice
@@ -42,23 +43,12 @@ async def plugin(live: Live, **options: Any) -> AsyncIterator[TTS]:
 
 
 def run(live: Live, use: Callable[[TTS], Awaitable[None]], **options: Any) -> None:
-    async def test() -> None:
-        async with plugin(live, **options) as tts:
-            await use(tts)
-
-    asyncio.run(asyncio.wait_for(test(), 60))
-
-
-def once() -> Any:
-    """Connection options without a second try."""
-    from livekit.agents import APIConnectOptions
-
-    return APIConnectOptions(max_retry=0, timeout=10)
+    livekit_speech.run(plugin(live, **options), use)
 
 
 async def spoken(tts: TTS, text: str) -> bytes:
     """One reply through the WebSocket; its samples."""
-    async with tts.stream(conn_options=once()) as stream:
+    async with tts.stream(conn_options=livekit_speech.once()) as stream:
         for word in text.split(" "):  # as an LLM writes
             stream.push_text(word + " ")
         stream.end_input()
@@ -113,7 +103,7 @@ def test_interruptions_free_the_voice() -> None:
 
     async def use(tts: TTS) -> None:
         for _ in range(12):
-            stream = tts.stream(conn_options=once())
+            stream = tts.stream(conn_options=livekit_speech.once())
             stream.push_text("A reply that is interrupted before its end ")
             stream.flush()
             await stream.__anext__()
@@ -127,7 +117,7 @@ def test_interruptions_free_the_voice() -> None:
 
 def test_without_the_websocket() -> None:
     async def use(tts: TTS) -> None:
-        frame = await tts.synthesize("Hello.", conn_options=once()).collect()
+        frame = await tts.synthesize("Hello.", conn_options=livekit_speech.once()).collect()
         assert abs(frame.duration - 10 * FRAME / RATE) < 0.1
 
     with serving(FakeVoice(n_chunks=10)) as live:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import livekit_speech
 import numpy as np
 import pytest
 from fake_voice import FRAME, RATE, FakeVoice
@@ -40,25 +41,14 @@ async def plugin(live: Live, **options: Any) -> AsyncIterator[TTS]:
 
 
 def run(live: Live, use: Callable[[TTS], Awaitable[None]], **options: Any) -> None:
-    async def test() -> None:
-        async with plugin(live, **options) as tts:
-            await use(tts)
-
-    asyncio.run(asyncio.wait_for(test(), 60))
-
-
-def once() -> Any:
-    """Connection options without a second try."""
-    from livekit.agents import APIConnectOptions
-
-    return APIConnectOptions(max_retry=0, timeout=10)
+    livekit_speech.run(plugin(live, **options), use)
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format(name: str, model: str) -> None:
     async def use(tts: TTS) -> None:
-        frame = await tts.synthesize("Hello.", conn_options=once()).collect()
+        frame = await tts.synthesize("Hello.", conn_options=livekit_speech.once()).collect()
         assert (frame.sample_rate, frame.num_channels) == (RATE, 1)
         expected = 10 * FRAME / RATE
         # This client's decoder loses the first frame of any FLAC stream.
@@ -76,7 +66,7 @@ def test_pcm_is_exact(model: str) -> None:
     voice = FakeVoice(n_chunks=10)
 
     async def use(tts: TTS) -> None:
-        frame = await tts.synthesize("Hello.", conn_options=once()).collect()
+        frame = await tts.synthesize("Hello.", conn_options=livekit_speech.once()).collect()
         said = b"".join(pcm16(voice.streams[-1].samples(n)) for n in range(10))
         assert bytes(frame.data)[: len(said)] == said
 
@@ -89,7 +79,7 @@ def test_request_id_and_usage() -> None:
 
     async def use(tts: TTS) -> None:
         tts.on("metrics_collected", metrics.append)
-        async for event in tts.synthesize("Hello.", conn_options=once()):
+        async for event in tts.synthesize("Hello.", conn_options=livekit_speech.once()):
             assert event.request_id
         await asyncio.to_thread(until, lambda: bool(metrics))
 
@@ -102,7 +92,9 @@ def test_request_id_and_usage() -> None:
 @pytest.mark.parametrize("text", ["...", "🙂"])
 def test_text_with_nothing_to_speak_is_no_error(text: str) -> None:
     async def use(tts: TTS) -> None:
-        assert (await tts.synthesize(text, conn_options=once()).collect()).duration > 0.1
+        assert (
+            await tts.synthesize(text, conn_options=livekit_speech.once()).collect()
+        ).duration > 0.1
 
     with serving(FakeVoice()) as live:
         run(live, use)
@@ -129,7 +121,7 @@ def test_speech_that_fails_on_the_way_is_an_error(model: str) -> None:
 
     async def use(tts: TTS) -> None:
         with pytest.raises(APIError):
-            await tts.synthesize("Hello.", conn_options=once()).collect()
+            await tts.synthesize("Hello.", conn_options=livekit_speech.once()).collect()
 
     with serving(voice) as live:
         voice.fail_at = 10
@@ -141,7 +133,7 @@ def test_an_interruption_ends_the_speech(model: str) -> None:
     voice = FakeVoice(n_chunks=None, delay_s=0.002)
 
     async def use(tts: TTS) -> None:
-        stream = tts.synthesize("endless", conn_options=once())
+        stream = tts.synthesize("endless", conn_options=livekit_speech.once())
         await stream.__anext__()
         assert voice.open_now == 1
         await stream.aclose()

@@ -7,7 +7,6 @@ import io
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import av
 import pytest
 from fake_voice import FRAME, RATE, FakeVoice
-from live import Live, serving, until
+from live import Live, at_rest, serving, stalled_client, until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -324,21 +323,9 @@ def test_a_client_that_vanishes_frees_everything(polite: bool, waiting: bool) ->
 
 def stalled(live: Live) -> socket.socket:
     """A client that asks for speech and then never reads."""
-    raw = socket.create_connection(("127.0.0.1", live.port), timeout=10)
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    raw.sendall(
-        b"GET /v1/text-to-speech/anna/multi-stream-input?output_format=pcm_48000 HTTP/1.1\r\n"
-        b"Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    assert b"101" in raw.recv(4096)
-    for message in (
-        {"text": "endless. ", "context_id": "a"},
-        {"context_id": "a", "flush": True},
-    ):
-        data = json.dumps(message).encode()
-        raw.sendall(bytes([0x81, 0x80 | len(data)]) + b"\0\0\0\0" + data)  # masked with zeros
-    return raw
+    path = "/v1/text-to-speech/anna/multi-stream-input?output_format=pcm_48000"
+    asks = {"text": "endless. ", "context_id": "a"}, {"context_id": "a", "flush": True}
+    return stalled_client(live, path, *asks)
 
 
 def test_a_reader_that_never_reads_is_dropped() -> None:
@@ -359,10 +346,7 @@ def test_a_slow_reader_is_bounded() -> None:
         try:
             until(lambda: bool(voice.streams))
             stream = voice.streams[0]
-            made = -1
-            while made != stream.made:  # the voice comes to rest: nothing grows any more
-                made = stream.made
-                time.sleep(0.3)
+            made = at_rest(stream)
             voice.n_chunks = made + 5
             with client(live) as user:
                 user.speak("a")

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 from fake_voice import FRAME, FakeVoice
-from live import Live, Session, serving, until
+from live import Live, Session, at_rest, serving, stalled_client, until
 from websockets.exceptions import ConnectionClosed
 
 from kazeia_server.audio.pcm import pcm16
@@ -266,32 +266,20 @@ def test_a_client_that_vanishes_while_waiting_leaves_the_line() -> None:
         Session(first).send("input.cancel")
 
 
-def stalled_client(live: Live) -> socket.socket:
+def stalled(live: Live) -> socket.socket:
     """A client that asks for speech and then never reads."""
-    raw = socket.create_connection(("127.0.0.1", live.port), timeout=10)
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    raw.sendall(
-        b"GET /ws/synthesize HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    assert b"101" in raw.recv(4096)
-    for message in ({"type": "input.text", "text": "endless"}, {"type": "input.done"}):
-        data = json.dumps(message).encode()
-        raw.sendall(bytes([0x81, 0x80 | len(data)]) + b"\0\0\0\0" + data)  # masked with zeros
-    return raw
+    asks = {"type": "input.text", "text": "endless"}, {"type": "input.done"}
+    return stalled_client(live, "/ws/synthesize", *asks)
 
 
 def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded() -> None:
     voice = FakeVoice(n_chunks=None)
     with serving(voice, max_concurrent=2, send_timeout_s=60.0) as live:
-        raw = stalled_client(live)
+        raw = stalled(live)
         try:
             until(lambda: len(voice.streams) == 1)
-            stalled = voice.streams[0]
-            made = -1
-            while made != stalled.made:  # the voice comes to rest: nothing grows any more
-                made = stalled.made
-                time.sleep(0.3)
+            stream = voice.streams[0]
+            made = at_rest(stream)
             voice.n_chunks = made + 200
             begun = time.perf_counter()
             with live.connect() as websocket:
@@ -300,7 +288,7 @@ def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded() -> None:
                 _, audio = session.until("session.done", timeout=20)
             assert len(audio) == (made + 200) * FRAME * 2
             assert time.perf_counter() - begun < 15
-            assert stalled.made == made
+            assert stream.made == made
             assert live.get("/health").status_code == 200
         finally:
             raw.close()
@@ -310,7 +298,7 @@ def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded() -> None:
 def test_a_reader_that_never_reads_is_dropped() -> None:
     voice = FakeVoice(n_chunks=None)
     with serving(voice, max_concurrent=1, send_timeout_s=0.5) as live:
-        raw = stalled_client(live)
+        raw = stalled(live)
         try:
             until(lambda: live.service.running == 1)
             until(lambda: live.service.running == 0, 10)

@@ -1,17 +1,8 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from kazeia_server.settings import PREFIX, Settings
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith(PREFIX):
-            monkeypatch.delenv(name)
+from kazeia_server.settings import Settings
 
 
 @pytest.fixture

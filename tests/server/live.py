@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import uvicorn
-from fake_voice import FakeVoice
+from fake_voice import FakeStream, FakeVoice
 from websockets.sync.client import ClientConnection, connect
 
 from kazeia_server.app import create_app
@@ -54,6 +55,30 @@ def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < end, "this never came true"
         time.sleep(0.005)
+
+
+def stalled_client(live: Live, path: str, *messages: dict[str, Any]) -> socket.socket:
+    """A WebSocket that sends `messages` and then never reads."""
+    raw = socket.create_connection(("127.0.0.1", live.port), timeout=10)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.sendall(
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    assert b"101" in raw.recv(4096)
+    for message in messages:
+        data = json.dumps(message).encode()
+        raw.sendall(bytes([0x81, 0x80 | len(data)]) + b"\0\0\0\0" + data)  # masked with zeros
+    return raw
+
+
+def at_rest(stream: FakeStream) -> int:
+    """How much a voice has made once it makes no more: nothing grows any more."""
+    made = -1
+    while made != stream.made:
+        made = stream.made
+        time.sleep(0.3)
+    return made
 
 
 @contextmanager

@@ -53,7 +53,7 @@ from kazeia_server.text.characters import (
     is_speakable,
     is_wide,
 )
-from kazeia_server.text.lookahead import Lookahead, NeedMoreText
+from kazeia_server.text.lookahead import Lookahead
 from kazeia_server.text.markup import (
     BLOCK_TAGS,
     CELL_TAGS,
@@ -132,29 +132,20 @@ class Cleaner:
 
     def feed(self, text: str) -> str:
         """What is decided by the text so far and was not given out before."""
-        self._scan(Lookahead(self._held + text, final=False))
+        self._held = Lookahead(self._held + text, final=False).read(self._step)
         return self._writer.take()
 
     def flush(self) -> str:
         """The rest of what was fed, as if the text ended here; it may go on all the same."""
-        self._scan(Lookahead(self._held, final=True))
+        self._held = Lookahead(self._held, final=True).read(self._step)
         return self._writer.take()
 
     def finish(self) -> str:
         """The rest; the text is complete."""
-        self._scan(Lookahead(self._held, final=True))
+        self._held = Lookahead(self._held, final=True).read(self._step)
         if self._block != "text":
             self._writer.close_line()
         return self._writer.take()
-
-    def _scan(self, text: Lookahead) -> None:
-        position = 0
-        try:
-            while position < text.size:
-                position = self._step(text, position)
-        except NeedMoreText:
-            pass
-        self._held = text.text[position:]
 
     def _step(self, text: Lookahead, position: int) -> int:
         """Read on from `position`; every look ahead comes before the first change."""

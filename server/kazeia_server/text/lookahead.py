@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["Lookahead", "NeedMoreText"]
 
@@ -25,6 +27,18 @@ class Lookahead:
         self.text = text
         self.size = len(text)
         self.final = final
+
+    def read(self, step: Callable[[Lookahead, int], int]) -> str:
+        """Take steps from place to place as far as the text decides; what is left of it.
+
+        `step` is given a place and returns the next; every look ahead of it comes before its first
+        change.
+        """
+        position = 0
+        with suppress(NeedMoreText):
+            while position < self.size:
+                position = step(self, position)
+        return self.text[position:]
 
     def at(self, index: int) -> str:
         """The character at `index`; "" behind the end of a final text."""

@@ -43,7 +43,7 @@ from kazeia_server.text.characters import (
     is_mark,
     is_wide,
 )
-from kazeia_server.text.lookahead import Lookahead, NeedMoreText
+from kazeia_server.text.lookahead import Lookahead
 from kazeia_server.text.pieces import Pause, PieceEnd, PiecePacker, Unit
 from kazeia_server.text.sentence_ends import EndKind, end_kind, first_letter, goes_on
 
@@ -97,7 +97,7 @@ class Segmenter:
 
     def feed(self, text: str) -> list[str | PieceEnd]:
         """Events decided by now: strings belong to the open piece, a PieceEnd ends it."""
-        self._scan(Lookahead(self._held + text, final=False))
+        self._held = Lookahead(self._held + text, final=False).read(self._step)
         return self._packer.take()
 
     @property
@@ -110,7 +110,7 @@ class Segmenter:
 
     def flush(self) -> list[str | PieceEnd]:
         """Give out everything held, as if the text ended here, and end the open piece."""
-        self._scan(Lookahead(self._held, final=True))
+        self._held = Lookahead(self._held, final=True).read(self._step)
         pause: Pause = "none" if self._end is None else "sentence"
         self._packer.end_piece(pause)
         self._new_sentence()
@@ -126,15 +126,6 @@ class Segmenter:
         self._words = 0
         self._previous = ""  # the unit before
         self._lower_case = False  # the sentence begins with a small letter
-
-    def _scan(self, text: Lookahead) -> None:
-        position = 0
-        try:
-            while position < text.size:
-                position = self._step(text, position)
-        except NeedMoreText:
-            pass
-        self._held = text.text[position:]
 
     def _step(self, text: Lookahead, position: int) -> int:
         char = text.text[position]

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))  # fake_voice, live
 
 from kazeia_server.settings import PREFIX
 
