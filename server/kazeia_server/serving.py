@@ -44,7 +44,9 @@ def run_server(settings: Settings) -> None:
             settings.host,
             PREFIX,
         )
-    app = create_app(settings, describe=describe_voice)
+    # Only Wyoming asks for the voice before it is loaded.
+    describe = describe_voice if settings.wyoming_port is not None else None
+    app = create_app(settings, describe=describe)
     service: SynthesisService = app.state.service
     server = SpeechServer(server_config(app, settings), app, needs_voice=True)
     source = "the built-in voice" if settings.model is None else f"the model {settings.model}"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kazeia_server.audio.pcm import Samples
-from kazeia_server.audio.stretch import RateConverter, TimeStretch
+from kazeia_server.audio.stretch import RateConverter
 from kazeia_server.errors import InvalidRequest
 
 RATE = 24_000
@@ -31,7 +31,7 @@ def peak_hertz(samples: Samples, rate: int = RATE) -> float:
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("hertz", [150.0, 440.0, 3000.0])
 def test_pitch_is_kept(speed: float, hertz: float) -> None:
-    out = converted(TimeStretch(RATE, speed), sine(hertz, 3.0))
+    out = converted(RateConverter(RATE, RATE, speed), sine(hertz, 3.0))
     middle = out[len(out) // 4 : -len(out) // 4]
     assert peak_hertz(middle) == pytest.approx(hertz, rel=0.01)
     assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.15)
@@ -44,7 +44,7 @@ def test_playing_faster_is_not_what_is_meant() -> None:
 @pytest.mark.parametrize("speed", [*SPEEDS, 0.3, 1.01, 3.7])
 @pytest.mark.parametrize("n_samples", [1, 100, 1000, 24_000, 72_001])
 def test_duration(speed: float, n_samples: int) -> None:
-    out = converted(TimeStretch(RATE, speed), sine(300, 4.0)[:n_samples])
+    out = converted(RateConverter(RATE, RATE, speed), sine(300, 4.0)[:n_samples])
     assert len(out) == round(n_samples / speed) + RATE // 50
     assert abs(len(out) - n_samples / speed) <= 0.01 * n_samples / speed + 0.04 * RATE
 
@@ -56,7 +56,7 @@ def test_the_end_is_not_lost(speed: float) -> None:
     burst = speech.copy()
     burst[-720:] = sine(1500, 0.03)
     for samples, is_there in ((burst, True), (speech, False)):
-        out = converted(TimeStretch(RATE, speed), samples)
+        out = converted(RateConverter(RATE, RATE, speed), samples)
         tail = out[-round((0.03 / speed + 0.06) * RATE) :]
         spectrum = np.abs(np.fft.rfft(tail * np.hanning(len(tail)), 32_768))
         at_burst = spectrum[round(1500 * 32_768 / RATE)]
@@ -67,26 +67,26 @@ def test_the_end_is_not_lost(speed: float) -> None:
 @pytest.mark.parametrize("size", [1, 7, 481, 1920, 10**6])
 def test_any_feed_sizes_give_the_same(speed: float, size: int) -> None:
     noise = np.random.default_rng(3).normal(0, 0.2, 5001).astype(np.float32)
-    whole = converted(TimeStretch(RATE, speed), noise)
-    assert np.array_equal(converted(TimeStretch(RATE, speed), noise, size), whole)
+    whole = converted(RateConverter(RATE, RATE, speed), noise)
+    assert np.array_equal(converted(RateConverter(RATE, RATE, speed), noise, size), whole)
 
 
 def test_speed_1_is_the_identity() -> None:
     noise = np.random.default_rng(3).normal(0, 1, 5001).astype(np.float32)
-    stretch = TimeStretch(RATE, 1.0)
+    stretch = RateConverter(RATE, RATE, 1.0)
     assert np.array_equal(stretch.feed(noise), noise)
     assert len(stretch.finish()) == 0
 
 
 @pytest.mark.parametrize("speed", [1.0, 2.0])
 def test_nothing_stays_nothing(speed: float) -> None:
-    assert len(converted(TimeStretch(RATE, speed), np.zeros(0, np.float32))) == 0
+    assert len(converted(RateConverter(RATE, RATE, speed), np.zeros(0, np.float32))) == 0
 
 
 @pytest.mark.parametrize("speed", [0.0, 0.249, 4.001, -1.0, float("nan"), float("inf")])
 def test_other_speeds_are_refused(speed: float) -> None:
     with pytest.raises(InvalidRequest, match=r"0\.25 to 4") as caught:
-        TimeStretch(RATE, speed)
+        RateConverter(RATE, RATE, speed)
     assert caught.value.param == "speed"
 
 

@@ -12,7 +12,7 @@ from av.filter.graph import Graph
 from kazeia_server.audio.pcm import Blocks, Samples
 from kazeia_server.errors import InvalidRequest
 
-__all__ = ["MAX_SPEED", "MIN_SPEED", "RateConverter", "TimeStretch"]
+__all__ = ["MAX_SPEED", "MIN_SPEED", "RateConverter"]
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 _BLOCKS_A_SECOND = 50
@@ -96,13 +96,6 @@ class RateConverter:
         joined = np.concatenate(parts)
         self._n_given += len(joined)
         return joined
-
-
-class TimeStretch(RateConverter):
-    """Speech at another speed, with its pitch kept: see RateConverter."""
-
-    def __init__(self, sample_rate: int, speed: float) -> None:
-        super().__init__(sample_rate, sample_rate, speed)
 
 
 def _tempo_filters(speed: float) -> list[tuple[str, str]]:
