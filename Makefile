@@ -93,7 +93,7 @@ tsan: $(VENV)/.kazeia-native ## the C++ tests under the thread sanitizer
 	$(call ctest,build/tsan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DKAZEIA_SANITIZE=thread)
 
 lint: install ## ruff, clang-format and the import contracts
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache . # a kept cache forgets that a new file can change where an import belongs
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(CXX_ALL)
 	$(BIN)/lint-imports

@@ -20,8 +20,9 @@ from kazeia_server.serving import server_config
 from kazeia_server.settings import Settings
 
 if TYPE_CHECKING:
-    from conftest import OpenPage
     from playwright.sync_api import Page
+
+    from conftest import OpenPage
 
 
 def wait_for_status(page: Page, text: str) -> None:

@@ -18,8 +18,9 @@ from kazeia_server.audio.pcm import pcm16
 from kazeia_server.errors import EngineFailure
 
 if TYPE_CHECKING:
-    from conftest import OpenPage
     from playwright.sync_api import Page
+
+    from conftest import OpenPage
 
 Samples = npt.NDArray[Any]
 

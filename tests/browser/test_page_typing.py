@@ -10,8 +10,9 @@ from fake_voice import FakeVoice
 from live import serving, until
 
 if TYPE_CHECKING:
-    from conftest import OpenPage
     from playwright.sync_api import Page, WebSocket
+
+    from conftest import OpenPage
 
 
 def wait_for_status(page: Page, text: str) -> None:
