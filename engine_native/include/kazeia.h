@@ -24,8 +24,9 @@
  *   - A kz_model may be used from any number of threads at once.  A kz_stream
  *     has one reader; kz_stream_cancel() may be called from any thread.
  *   - Structs that callers fill start with their own size: struct_size = sizeof(the struct).
- *   - Prompts may be computed on several OpenMP threads; GOMP_SPINCOUNT=1000, set before the
- * process loads libgomp, keeps them from spinning long on a busy machine.
+ *   - Language models whose weights only ggml multiplies (K-quants) may be computed on several
+ *     OpenMP threads; GOMP_SPINCOUNT=1000, set before the process loads libgomp, keeps them from
+ *     spinning long on a busy machine.
  *   - An id of -1 means "no token here".
  */
 #ifndef KAZEIA_H
@@ -46,7 +47,7 @@
 extern "C" {
 #endif
 
-#define KZ_ABI_VERSION 2
+#define KZ_ABI_VERSION 3
 #define KZ_N_CODEBOOKS_MAX 32
 
 typedef enum kz_status {
@@ -78,6 +79,12 @@ typedef enum kz_precision {
     KZ_PRECISION_F32 = 1   /* everything dequantised to f32: the oracle       */
 } kz_precision;
 
+typedef enum kz_backend {                      /* of the language models */
+                          KZ_BACKEND_AUTO = 0, /* kernels of our own where they know the weight
+                                                  types, else ggml graphs */
+                          KZ_BACKEND_GGML = 1  /* ggml graphs */
+} kz_backend;
+
 typedef enum kz_part { /* indices of kz_result.stage_s                   */
                        KZ_STAGE_PREFILL = 0,
                        KZ_STAGE_TALKER,
@@ -101,6 +108,7 @@ typedef struct kz_load_params {
     int32_t precision;     /* kz_precision                                   */
     int32_t n_threads;     /* 0: as many as the process may use              */
     int32_t keep_ggml_log; /* 0: ggml's log lines are dropped; 1: its sink stays */
+    int32_t backend;       /* kz_backend                                     */
 } kz_load_params;
 
 typedef struct kz_model_info {
@@ -144,6 +152,8 @@ typedef struct kz_prompt {
     int32_t pad_text_id;
     int32_t text_open;     /* more text will come by kz_stream_push_text */
     int32_t n_text_tokens; /* of the text, among the positions; for kz_guard */
+    int32_t n_prefix;      /* leading positions that other utterances share (instruction, role,
+                              language, speaker): computed once and kept; 0: none */
 } kz_prompt;
 
 /* What ends speech that does not end by itself (it happens to a few sentences in a thousand).  A
@@ -256,6 +266,36 @@ KZ_API kz_status kz_decoder_trace(kz_model *model, const int32_t *codes, int32_t
 KZ_API kz_status kz_sampler_probs(const kz_sampling *sampling, const float *logits, int32_t n,
                                   const uint8_t *suppressed, const int32_t *history,
                                   int32_t n_history, float *probs);
+
+/* What this machine can do at most, measured with the engine's own loops: reading memory, and f32
+ * products.  Beside it stands what a model reaches.  Each figure is the best of short passes.
+ * params may be NULL.  Nothing else should run meanwhile. */
+typedef struct kz_measure_params {
+    uint32_t struct_size;
+    int32_t n_threads;   /* 0: as many as the process may use               */
+    double seconds;      /* in all, about; 0: 2; at most 60                 */
+    int64_t working_set; /* bytes read in a pass; 0: far beyond the caches */
+} kz_measure_params;
+
+typedef struct kz_machine {
+    uint32_t struct_size;
+    int32_t n_threads;
+    int64_t working_set;                 /* bytes of a reading pass, beyond the caches  */
+    double read_gbs_1, read_gbs_n;       /* 10^9 bytes a second, 1 and n_threads threads */
+    double gemm_gflops_1, gemm_gflops_n; /* 10^9 f32 operations a second                 */
+    char kernels[16];                    /* the chosen loops: "avx2", "vec128", ...      */
+} kz_machine;
+KZ_API kz_status kz_measure_machine(const kz_measure_params *params, kz_machine *machine);
+
+/* Seconds of the matrix products alone that a frame needs, on n_threads threads: what the
+ * generator's stages cost beyond them is overhead.  0 where ggml multiplies. */
+typedef struct kz_passes {
+    uint32_t struct_size;
+    int32_t n_threads; /* in: 1..1024                      */
+    double talker_s;   /* one step                         */
+    double cp_s;       /* all passes of the code predictor */
+} kz_passes;
+KZ_API kz_status kz_measure_passes(kz_model *model, kz_passes *passes);
 
 #ifdef __cplusplus
 }

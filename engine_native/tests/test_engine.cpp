@@ -12,10 +12,10 @@ using kz::testing::TinyModel;
 
 namespace {
 
-// One ggml thread: its OpenMP workers are invisible to the thread sanitizer.
 struct Loaded {
     explicit Loaded(int threads = 1, float gain = 1) : files(gain) {
-        const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads, 0};
+        const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads, 0,
+                                    KZ_BACKEND_AUTO};
         CHECK_EQ(kz_model_load(files.talker.c_str(), files.codec.c_str(), &params, &model), KZ_OK);
     }
     ~Loaded() { kz_model_free(model); }
@@ -31,7 +31,7 @@ const int32_t kTrailing[] = {7, 8, 9, 10};
 kz_stream_params params(int frames, int chunk = -1) {
     kz_stream_params p;
     kz_stream_params_default(&p);
-    p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0, 1};
+    p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0, 1, 0};
     p.max_frames = frames;
     p.chunk = chunk;
     p.seed = 3;
@@ -190,32 +190,65 @@ TEST(guard_ends_repetition) {
     CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_ERR_ARGUMENT);
 }
 
+// More streams than a pass takes, each of another length, chunk, prefix and seed; readers come in
+// waves, and some leave early.
 TEST(streams_side_by_side_do_not_change_each_other) {
-    const Loaded l;
+    constexpr size_t kStreams = 20;
+    const auto request = [](size_t i) {
+        const int n = static_cast<int>(i);
+        kz_stream_params p = params(3 + n % 7, n % 4 - 1);
+        p.prompt.n_prefix = n % 3;
+        p.skip_frames = n % 5 == 0 ? 1 : 0;
+        p.seed = i;
+        return p;
+    };
     std::vector<Spoken> alone;
-    for (int i = 0; i < 4; i++) {
-        kz_stream_params p = params(10 + i, i - 1);
-        p.seed = static_cast<uint64_t>(i);
-        alone.push_back(speak(l.model, p));
+    {
+        const Loaded l(1);
+        for (size_t i = 0; i < kStreams; i++) alone.push_back(speak(l.model, request(i)));
     }
-    std::vector<Spoken> together(4);
-    std::vector<std::thread> readers;
-    for (int i = 0; i < 4; i++) {
-        readers.emplace_back([&, i] {
-            kz_stream_params p = params(10 + i, i - 1);
-            p.seed = static_cast<uint64_t>(i);
-            together[static_cast<size_t>(i)] = speak(l.model, p);
-        });
+    for (const int threads : {1, 2, 4}) {
+        const Loaded l(threads);
+        std::vector<Spoken> together(kStreams);
+        std::vector<std::thread> readers;
+        for (size_t i = 0; i < kStreams; i++) {
+            readers.emplace_back([&, i] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(i / 8 * 5));
+                together[i] = speak(l.model, request(i));
+            });
+        }
+        kz_stream *leaver = nullptr;
+        kz_chunk chunk;
+        kz_stream_params p = params(4000, 1);
+        CHECK_EQ(kz_stream_open(l.model, &p, &leaver), KZ_OK);
+        CHECK_EQ(kz_stream_read(leaver, -1, &chunk), KZ_OK);
+        kz_stream_free(leaver);
+        for (auto &r : readers) r.join();
+        for (size_t i = 0; i < kStreams; i++) {
+            CHECK(together[i].codes == alone[i].codes);
+            CHECK(together[i].pcm == alone[i].pcm);
+        }
     }
-    for (auto &r : readers) r.join();
-    for (size_t i = 0; i < 4; i++) {
-        CHECK(together[i].codes == alone[i].codes);
-        CHECK(together[i].pcm == alone[i].pcm);
+}
+
+// Both threads decode what the only listener waits for, whatever the first chunk is made of.
+TEST(the_first_chunk_comes_whatever_it_takes) {
+    for (const int threads : {1, 2, 4}) {
+        const Loaded l(threads);
+        for (const int chunk : {-1, 0, 1, 3, 100}) {
+            for (const int skip : {0, 1, 4}) {
+                kz_stream_params p = params(6, chunk);
+                p.skip_frames = skip;
+                const Spoken s = speak(l.model, p);
+                CHECK_EQ(s.result.n_frames, 6);
+                CHECK_EQ(static_cast<int>(s.pcm.size()), (6 - skip) * 1920);
+            }
+        }
     }
 }
 
 TEST(cancel_ends_the_reader_and_frees_the_turn) {
-    const Loaded l;
+    const Loaded l(2);
     kz_stream *stream = nullptr;
     kz_stream_params p = params(4000, 1);
     CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
@@ -236,7 +269,7 @@ TEST(an_unread_stream_pauses_alone) {
     kz_stream *slow = nullptr;
     kz_stream_params p = params(4000, 1);
     CHECK_EQ(kz_stream_open(l.model, &p, &slow), KZ_OK);
-    for (int i = 0; i < 4; i++) CHECK_EQ(speak(l.model, params(1500)).result.n_frames, 1500);
+    for (int i = 0; i < 4; i++) CHECK_EQ(speak(l.model, params(700)).result.n_frames, 700);
     kz_stream_cancel(slow);
     kz_result result{};
     result.struct_size = sizeof(result);
@@ -253,20 +286,24 @@ TEST(a_chunk_larger_than_the_queue_is_delivered) {
 }
 
 TEST(closing_with_streams_open_ends_them) {
-    kz_stream *stream = nullptr;
-    kz_chunk chunk;
-    {
-        const Loaded l;
-        kz_stream_params p = params(4000, 1);
-        CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
-        CHECK_EQ(kz_stream_read(stream, -1, &chunk), KZ_OK);
+    for (const int threads : {1, 2, 4}) {
+        kz_stream *streams[3] = {};
+        kz_chunk chunk;
+        {
+            const Loaded l(threads);
+            kz_stream_params p = params(4000, 1);
+            for (auto &stream : streams) CHECK_EQ(kz_stream_open(l.model, &p, &stream), KZ_OK);
+            CHECK_EQ(kz_stream_read(streams[0], -1, &chunk), KZ_OK);
+        }
+        for (kz_stream *stream : streams) {
+            kz_status status;
+            while ((status = kz_stream_read(stream, -1, &chunk)) == KZ_OK) {
+            }
+            CHECK_EQ(status, KZ_ERR_CLOSED);
+            CHECK(std::string(kz_last_error()).find("closed") != std::string::npos);
+            kz_stream_free(stream);
+        }
     }
-    kz_status status;
-    while ((status = kz_stream_read(stream, -1, &chunk)) == KZ_OK) {
-    }
-    CHECK_EQ(status, KZ_ERR_CLOSED);
-    CHECK(std::string(kz_last_error()).find("closed") != std::string::npos);
-    kz_stream_free(stream);
 }
 
 TEST(text_is_awaited_never_padded) {

@@ -114,7 +114,7 @@ TEST(a_decoder_wider_than_its_other_layers_stays_in_its_buffers) {
     write_decoder_tensors(w, 1, 64, 2, 4);
     w.write(files.codec);
     const GgufFile file(files.codec);
-    const CodecWeights weights = load_codec_weights(file, kernels());
+    const CodecWeights weights = load_codec_weights(file, kernels(), false);
     CodecState state(weights);
     CodecDecoder decoder(weights);
     const std::vector<int32_t> codes(8 * (kSteps + 1), 3);

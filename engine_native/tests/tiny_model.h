@@ -29,16 +29,33 @@ class GgufWriter {
                 float base = 0.0f) {
         if (name == left_out) return;
         const int dims = ne[2] != 1 ? 3 : ne[1] != 1 ? 2 : 1;
-        ggml_tensor *t = ggml_new_tensor(ctx_.get(), GGML_TYPE_F32, dims, ne.data());
+        const int64_t n =
+            ggml_nelements(ggml_new_tensor(ctx_.get(), GGML_TYPE_F32, dims, ne.data()));
+        std::vector<float> values(static_cast<size_t>(n));
+        for (float &x : values) x = base + scale * noise(seed_);
+        const bool matrix = dims > 1;
+        ggml_tensor *t = ggml_new_tensor(ctx_.get(), matrix && !widened ? matrices : GGML_TYPE_F32,
+                                         dims, ne.data());
         ggml_set_name(t, name.c_str());
-        auto *values = static_cast<float *>(t->data);
-        for (int64_t i = 0; i < ggml_nelements(t); i++) values[i] = base + scale * noise(seed_);
+        if (matrix && matrices != GGML_TYPE_F32) {
+            std::vector<uint16_t> half(values.size());
+            const ggml_type_traits *traits = ggml_get_type_traits(matrices);
+            traits->from_float_ref(values.data(), half.data(), n);
+            if (widened) {
+                traits->to_float(half.data(), values.data(), n);
+            } else {
+                std::memcpy(t->data, half.data(), ggml_nbytes(t));
+            }
+        }
+        if (t->type == GGML_TYPE_F32) std::memcpy(t->data, values.data(), ggml_nbytes(t));
         gguf_add_tensor(gguf_, t);
     }
 
     void write(const std::string &path) { gguf_write_to_file(gguf_, path.c_str(), false); }
 
-    std::string left_out;  // a tensor to leave out
+    std::string left_out;                // a tensor to leave out
+    ggml_type matrices = GGML_TYPE_F32;  // f16 or bf16: what matrices are rounded to
+    bool widened = false;                // store them as f32 all the same
 
   private:
     gguf_context *gguf_;
@@ -86,8 +103,9 @@ inline void write_talker(const std::string &path, const std::string &left_out = 
     w.write(path);
 }
 
+// wide: times the vocoder's channels.
 inline void write_decoder_tensors(GgufWriter &w, float gain = 1, int64_t hidden = 8, int64_t q = 16,
-                                  int64_t ffn = 24) {
+                                  int64_t ffn = 24, int64_t wide = 1) {
     const std::string p = "a.gen.wav.";
     constexpr int64_t dim = 8, quant = 12, latent = 16;
     w.tensor(p + "quant.first.codebook.weight", {dim, kCodebook, 1, 1}, 1);
@@ -124,7 +142,9 @@ inline void write_decoder_tensors(GgufWriter &w, float gain = 1, int64_t hidden 
         w.tensor(b + "norm.weight", {latent, 1, 1, 1}, 0.1f, 1);
         w.tensor(b + "gamma", {latent, 1, 1, 1}, 0.5f);
     }
-    const int64_t channels[] = {16, 8, 6, 4, 3}, rates[] = {8, 5, 4, 3};
+    const int64_t channels[] = {16 * wide, 8 * wide, 6 * wide, 4 * wide, 3 * wide};
+    const int64_t rates[] = {8, 5, 4, 3};
+    const float narrow = 1 / std::sqrt(static_cast<float>(wide));
     w.tensor(p + "dac.entry.weight", {7, latent, channels[0], 1}, 0.2f);
     w.tensor(p + "dac.entry.bias", {channels[0], 1, 1, 1}, 0.1f);
     for (int i = 0; i < 4; i++) {
@@ -135,28 +155,26 @@ inline void write_decoder_tensors(GgufWriter &w, float gain = 1, int64_t hidden 
             w.tensor(name + ".beta", {n, 1, 1, 1}, 0.2f, 0.4f);
         };
         snake(b + "snake", in);
-        w.tensor(b + "conv.weight", {2 * rates[i], out, in, 1}, 0.4f);
+        w.tensor(b + "conv.weight", {2 * rates[i], out, in, 1}, 0.4f * narrow);
         w.tensor(b + "conv.bias", {out, 1, 1, 1}, 0.1f);
         for (int u = 0; u < 3; u++) {
             const std::string r = b + "res." + std::to_string(u) + ".";
             snake(r + "act1", out);
             snake(r + "act2", out);
-            w.tensor(r + "conv1.weight", {7, out, out, 1}, 0.2f);
+            w.tensor(r + "conv1.weight", {7, out, out, 1}, 0.2f * narrow);
             w.tensor(r + "conv1.bias", {out, 1, 1, 1}, 0.1f);
-            w.tensor(r + "conv2.weight", {1, out, out, 1}, 0.3f);
+            w.tensor(r + "conv2.weight", {1, out, out, 1}, 0.3f * narrow);
             w.tensor(r + "conv2.bias", {out, 1, 1, 1}, 0.1f);
         }
     }
-    w.tensor(p + "dac.post_snake.alpha", {3, 1, 1, 1}, 0.3f, 1);
-    w.tensor(p + "dac.post_snake.beta", {3, 1, 1, 1}, 0.2f, 0.4f);
-    w.tensor(p + "dac.post_conv.weight", {7, 3, 1, 1}, 0.1f * gain);
+    w.tensor(p + "dac.post_snake.alpha", {channels[4], 1, 1, 1}, 0.3f, 1);
+    w.tensor(p + "dac.post_snake.beta", {channels[4], 1, 1, 1}, 0.2f, 0.4f);
+    w.tensor(p + "dac.post_conv.weight", {7, channels[4], 1, 1}, 0.1f * gain * narrow);
     w.tensor(p + "dac.post_conv.bias", {1, 1, 1, 1}, 0.05f * gain);
 }
 
 // gain: of the last layer; 0 makes every sample 0.
-inline void write_codec(const std::string &path, const std::string &left_out = "", float gain = 1) {
-    GgufWriter w;
-    w.left_out = left_out;
+inline void write_codec(GgufWriter &w, const std::string &path, float gain = 1, int64_t wide = 1) {
     w.text("general.architecture", "clip");
     w.u32("clip.gen.audio.block_count", 2);
     w.u32("clip.gen.audio.embedding_length", 24);
@@ -173,8 +191,14 @@ inline void write_codec(const std::string &path, const std::string &left_out = "
     w.tensor("a.gen.code.proj_in.bias", {24, 1, 1, 1}, 0.1f);
     w.tensor("a.gen.code.head.weight", {24, kCodebook, kSteps, 1}, 0.5f);
     w.tensor("a.gen.code.embd.weight", {32, kCodebook, kSteps, 1}, 0.3f);
-    write_decoder_tensors(w, gain);
+    write_decoder_tensors(w, gain, 8, 16, 24, wide);
     w.write(path);
+}
+
+inline void write_codec(const std::string &path, const std::string &left_out = "", float gain = 1) {
+    GgufWriter w;
+    w.left_out = left_out;
+    write_codec(w, path, gain);
 }
 
 // A folder of its own that disappears with the object.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/engine.h"
+#include "engine/measure.h"
 #include "engine/trace.h"
 #include "runtime/status.h"
 
@@ -60,7 +61,7 @@ kz_status kz_model_load(const char *talker_path, const char *codec_path,
         require(talker_path, "talker_path");
         require(codec_path, "codec_path");
         require(out, "out");
-        kz_load_params p{sizeof(kz_load_params), KZ_PRECISION_AUTO, 0, 0};
+        kz_load_params p{sizeof(kz_load_params), KZ_PRECISION_AUTO, 0, 0, KZ_BACKEND_AUTO};
         if (params) {
             if (params->struct_size != sizeof(kz_load_params)) {
                 kz::fail(KZ_ERR_ARGUMENT, "kz_load_params has size %u, expected %zu",
@@ -71,13 +72,16 @@ kz_status kz_model_load(const char *talker_path, const char *codec_path,
         if (p.precision != KZ_PRECISION_AUTO && p.precision != KZ_PRECISION_F32) {
             kz::fail(KZ_ERR_ARGUMENT, "precision is %d, expected 0 (auto) or 1 (f32)", p.precision);
         }
+        if (p.backend != KZ_BACKEND_AUTO && p.backend != KZ_BACKEND_GGML)
+            kz::fail(KZ_ERR_ARGUMENT, "backend is %d, expected 0 (auto) or 1 (ggml)", p.backend);
         if (p.n_threads < 0 || p.n_threads > 1024)
             kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
         const int cores = kz::usable_cores();
         if (!p.keep_ggml_log) kz::capture_ggml_log();
         auto model = std::make_unique<kz_model>();
         model->engine = std::make_shared<kz::Engine>(
-            kz::load_model(talker_path, codec_path, p.precision == KZ_PRECISION_F32),
+            kz::load_model(talker_path, codec_path, p.precision == KZ_PRECISION_F32,
+                           p.backend == KZ_BACKEND_GGML),
             p.n_threads ? p.n_threads : cores);
         *out = model.release();
     });
@@ -110,14 +114,12 @@ kz_status kz_model_get_info(const kz_model *model, kz_model_info *info) {
         info->cp_hidden = m.cp.config.block.hidden;
         info->cp_layers = m.cp.config.layers;
         info->max_positions = m.talker.config.max_positions;
-        info->weight_bytes =
-            static_cast<int64_t>(ggml_backend_buffer_get_size(m.talker.buffer.get()) +
-                                 ggml_backend_buffer_get_size(m.cp.buffer.get())) +
-            m.codec.bytes;
+        info->weight_bytes = m.talker.lm.bytes() + m.talker.embd.bytes() + m.cp.lm.bytes() +
+                             m.cp.embd.bytes() + m.codec.bytes;
         info->generator_threads = model->engine->generator_threads();
         info->decoder_threads = model->engine->decoder_threads();
-        set_name(info->talker_type, ggml_type_name(m.talker.type));
-        set_name(info->cp_type, ggml_type_name(m.cp.type));
+        set_name(info->talker_type, ggml_type_name(m.talker.lm.type));
+        set_name(info->cp_type, ggml_type_name(m.cp.lm.type));
         set_name(info->decoder_type, m.codec_type.c_str());
     });
 }
@@ -255,6 +257,58 @@ kz_status kz_sampler_probs(const kz_sampling *sampling, const float *logits, int
         if (n_history > 0) require(history, "history");
         kz::check_sampling(*sampling, "sampler");
         kz::Sampler(*sampling).probabilities(logits, n, suppressed, history, n_history, probs);
+    });
+}
+
+kz_status kz_measure_machine(const kz_measure_params *params, kz_machine *machine) {
+    return kz::guarded([&] {
+        require(machine, "machine");
+        kz_measure_params p{sizeof(kz_measure_params), 0, 0, 0};
+        if (params) {
+            if (params->struct_size != sizeof(kz_measure_params)) {
+                kz::fail(KZ_ERR_ARGUMENT, "kz_measure_params has size %u, expected %zu",
+                         params->struct_size, sizeof(kz_measure_params));
+            }
+            p = *params;
+        }
+        if (machine->struct_size != sizeof(kz_machine)) {
+            kz::fail(KZ_ERR_ARGUMENT, "kz_machine has size %u, expected %zu", machine->struct_size,
+                     sizeof(kz_machine));
+        }
+        if (p.n_threads < 0 || p.n_threads > 1024)
+            kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
+        if (!(p.seconds >= 0 && p.seconds <= 60))
+            kz::fail(KZ_ERR_ARGUMENT, "seconds is %g, expected 0..60", p.seconds);
+        if (p.working_set < 0 || p.working_set > int64_t{1} << 40)
+            kz::fail(KZ_ERR_ARGUMENT, "working_set is %lld, expected 0..2^40",
+                     static_cast<long long>(p.working_set));
+        const kz::MachineSpeed speed =
+            kz::measure_machine(kz::kernels(), p.n_threads ? p.n_threads : kz::usable_cores(),
+                                p.seconds > 0 ? p.seconds : 2.0, p.working_set);
+        machine->n_threads = speed.threads;
+        machine->working_set = speed.working_set;
+        machine->read_gbs_1 = speed.read_gbs[0];
+        machine->read_gbs_n = speed.read_gbs[1];
+        machine->gemm_gflops_1 = speed.gemm_gflops[0];
+        machine->gemm_gflops_n = speed.gemm_gflops[1];
+        set_name(machine->kernels, speed.kernels);
+    });
+}
+
+kz_status kz_measure_passes(kz_model *model, kz_passes *passes) {
+    return kz::guarded([&] {
+        require(model, "model");
+        require(passes, "passes");
+        if (passes->struct_size != sizeof(kz_passes)) {
+            kz::fail(KZ_ERR_ARGUMENT, "kz_passes has size %u, expected %zu", passes->struct_size,
+                     sizeof(kz_passes));
+        }
+        if (passes->n_threads < 1 || passes->n_threads > 1024) {
+            kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 1..1024", passes->n_threads);
+        }
+        const kz::PassTimes times = kz::measure_passes(model->engine->model(), passes->n_threads);
+        passes->talker_s = times.talker_s;
+        passes->cp_s = times.cp_s;
     });
 }
 

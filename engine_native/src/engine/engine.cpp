@@ -12,20 +12,14 @@ namespace {
 constexpr int kMaxQueuedFrames = 64;   // generated, not yet decoded
 constexpr int kMaxUnreadFrames = 256;  // decoded, not yet read: 20 s
 constexpr int kMaxAutoChunk = CodecDecoder::kMaxFrames;
-
-int generator_share(int n_threads) {
-    return std::max(1, n_threads - 1);
-}
+constexpr size_t kMaxStreams = 16;  // streams in a turn of the generator
 
 }  // namespace
 
 Engine::Engine(std::unique_ptr<const Model> model, int n_threads)
-    : model_(std::move(model)),
-      generator_threads_(generator_share(n_threads)),
-      prefill_threads_(std::max(1, n_threads)) {
-    generator_ = std::thread([this] { generate_loop(); });
+    : model_(std::move(model)), n_threads_(n_threads) {
     try {
-        decoder_ = std::thread([this] { decode_loop(); });
+        start_threads();
     } catch (...) {
         close();
         throw;
@@ -45,8 +39,9 @@ void Engine::close() {
                 fail_stream(*s, KZ_ERR_CLOSED, "the model was closed while the stream was open");
         }
     }
-    generate_.notify_all();
-    decode_.notify_all();
+    wake_generator();
+    wake_decoder();
+    helpers_.reset();
     if (generator_.joinable()) generator_.join();
     if (decoder_.joinable()) decoder_.join();
 }
@@ -59,7 +54,7 @@ std::shared_ptr<Stream> Engine::open(const kz_stream_params &params) {
         if (closing_) fail(KZ_ERR_CLOSED, "the model is closed");
         streams_.push_back(stream);
     }
-    generate_.notify_one();
+    wake_generator();
     return stream;
 }
 
@@ -72,7 +67,7 @@ void Engine::push_text(Stream &stream, const int32_t *ids, int32_t n, bool closi
         stream.pushed.insert(stream.pushed.end(), ids, ids + n);
         if (closing) stream.text_open = false;
     }
-    generate_.notify_one();
+    wake_generator();
 }
 
 kz_status Engine::read(Stream &stream, int timeout_ms, PcmChunk &chunk) {
@@ -88,7 +83,7 @@ kz_status Engine::read(Stream &stream, int timeout_ms, PcmChunk &chunk) {
         stream.chunks.pop_front();
         stream.queued_frames -= chunk.n_frames;
         lock.unlock();
-        decode_.notify_one();
+        wake_decoder();
         return KZ_OK;
     }
     if (stream.error != KZ_OK) fail(stream.error, "%s", stream.error_text.c_str());
@@ -108,8 +103,8 @@ void Engine::cancel(Stream &stream) {
         stream.waiting_since = -1;
         stream.readable.notify_all();
     }
-    generate_.notify_one();
-    decode_.notify_one();
+    wake_generator();
+    wake_decoder();
 }
 
 void Engine::result(Stream &s, kz_result &r) {
@@ -164,106 +159,102 @@ bool Engine::text_ready(const Stream &s) const {
     return s.n_frames == 0 || static_cast<size_t>(s.n_frames) <= have || !s.text_open;
 }
 
-std::shared_ptr<Stream> Engine::next_to_generate(NextText &text) {
-    for (size_t i = 0; i < streams_.size(); i++) {
-        const size_t turn = (generate_turn_ + i) % streams_.size();
-        Stream &s = *streams_[turn];
-        const int queue = std::max(kMaxQueuedFrames, s.request.chunk);
-        const bool full = s.request.chunk != 0 && s.n_frames - s.taken >= queue;
-        if (s.generated || full) continue;
-        if (!text_ready(s)) {
-            if (s.waiting_since < 0) s.waiting_since = now_s();
-            continue;
-        }
-        if (s.waiting_since >= 0) {
-            s.waited += now_s() - s.waiting_since;
-            s.waiting_since = -1;
-        }
-        // After frame n - 1, trailing id n - 1 is fed; end-of-speech opens once all have been.
-        const std::vector<int32_t> &first = s.request.trailing_ids;
-        const size_t have = first.size() + s.pushed.size();
-        const auto index = static_cast<size_t>(s.n_frames);
-        text.id = s.request.pad_text_id;
-        if (index > 0 && index <= have)
-            text.id = index <= first.size() ? first[index - 1] : s.pushed[index - 1 - first.size()];
-        text.n_known = s.request.n_text_tokens + static_cast<int>(have);
-        text.ended = !s.text_open && index >= have;
-        generate_turn_ = turn + 1;
-        return streams_[turn];
+// Notes when a stream begins and ends to wait for text.
+bool Engine::can_generate(Stream &s) const {
+    const int queue = std::max(kMaxQueuedFrames, s.request.chunk);
+    const bool full = s.request.chunk != 0 && s.n_frames - s.taken >= queue;
+    if (s.generated || full) return false;
+    if (!text_ready(s)) {
+        if (s.waiting_since < 0) s.waiting_since = now_s();
+        return false;
     }
-    return nullptr;
+    if (s.waiting_since >= 0) {
+        s.waited += now_s() - s.waiting_since;
+        s.waiting_since = -1;
+    }
+    return true;
 }
 
-void Engine::generate_loop() {
-    std::unique_ptr<Generator> generator;
-    std::vector<int32_t> codes(static_cast<size_t>(model_->n_codebooks()));
-    std::unique_lock lock(mutex_);
-    while (true) {
-        NextText text;
-        std::shared_ptr<Stream> stream;
-        generate_.wait(lock, [&] { return closing_ || (stream = next_to_generate(text)); });
-        if (closing_) return;
-        stream->generating = true;
-        // Alone and before its first frame a stream may use the decoder's idle core too.
-        const bool alone = streams_.size() == 1 && stream->n_frames == 0;
-        lock.unlock();
+// After frame n - 1, trailing id n - 1 is fed; end-of-speech opens once all have been.
+Turn Engine::turn_of(Stream &s) const {
+    const std::vector<int32_t> &first = s.request.trailing_ids;
+    const size_t have = first.size() + s.pushed.size();
+    const auto index = static_cast<size_t>(s.n_frames);
+    int32_t id = s.request.pad_text_id;
+    if (index > 0 && index <= have)
+        id = index <= first.size() ? first[index - 1] : s.pushed[index - 1 - first.size()];
+    Turn turn{};
+    turn.generation = &s.generation;
+    turn.next_text = id;
+    turn.n_text = s.request.n_text_tokens + static_cast<int>(have);
+    turn.eos_allowed = !s.text_open && index >= have;
+    turn.outcome = Turn::Outcome::kStopped;
+    return turn;
+}
 
-        auto outcome = Generation::Outcome::kStopped;
-        const kz_status status = guarded([&] {
-            if (!generator) generator = std::make_unique<Generator>(*model_, generator_threads_);
-            generator->backend.set_threads(alone ? prefill_threads_ : generator_threads_);
-            generator->backend.set_abort_flag(&stream->stop);
-            outcome = stream->generation.next(*generator, text.id, text.n_known, text.ended,
-                                              codes.data());
-        });
-        if (generator) generator->backend.set_abort_flag(nullptr);
-
-        lock.lock();
-        stream->generating = false;
-        if (status != KZ_OK) {
-            if (!stream->finished) fail_stream(*stream, status, last_error());
-        } else {
-            generated(*stream, outcome, codes);
-        }
-        stream->readable.notify_all();
-        decode_.notify_one();
+Engine::Batch Engine::next_to_generate() {
+    Batch batch;
+    const size_t n = streams_.size();
+    for (size_t i = 0; i < n && batch.streams.size() < kMaxStreams; i++) {
+        const std::shared_ptr<Stream> &stream = streams_[(generate_turn_ + i) % n];
+        // The oracle of the code predictor works alone.
+        const bool apart = !batch.streams.empty() &&
+                           stream->request.cp_recompute != batch.streams[0]->request.cp_recompute;
+        if (apart || !can_generate(*stream)) continue;
+        batch.streams.push_back(stream);
+        batch.turns.push_back(turn_of(*stream));
     }
+    if (n > 0) generate_turn_ = (generate_turn_ + 1) % n;
+    // A listener waits for the first sound of the only stream: both threads decode it before the
+    // next frame is generated.
+    if (n_threads_ > 1 && batch.streams.size() == 1 && first_chunk_due(*batch.streams[0]))
+        return {};
+    return batch;
 }
 
 // The caller holds the mutex.
-void Engine::generated(Stream &s, Generation::Outcome outcome, const std::vector<int32_t> &codes) {
+void Engine::generated(Stream &s, Turn &turn) {
     s.generator_times = s.generation.times();
     if (s.generated) return;  // cancelled meanwhile
-    switch (outcome) {
-        case Generation::Outcome::kFrame:
-            s.codes.insert(s.codes.end(), codes.begin(), codes.end());
+    if (turn.status != KZ_OK) {
+        fail_stream(s, turn.status, turn.error);
+        return;
+    }
+    switch (turn.outcome) {
+        case Turn::Outcome::kFrame:
+            s.codes.insert(s.codes.end(), turn.codes.begin(), turn.codes.end());
             s.n_frames++;
             if (s.n_frames < s.request.max_frames) return;
             s.ended = KZ_ENDED_MAX_FRAMES;
             break;
-        case Generation::Outcome::kEos:
+        case Turn::Outcome::kEos:
             s.ended = KZ_ENDED_EOS;
             break;
-        case Generation::Outcome::kMaxFrames:
+        case Turn::Outcome::kMaxFrames:
             s.ended = KZ_ENDED_MAX_FRAMES;
             break;
-        case Generation::Outcome::kRunaway:
+        case Turn::Outcome::kRunaway:
             s.ended = KZ_ENDED_RUNAWAY;
             break;
-        case Generation::Outcome::kRepetition:
+        case Turn::Outcome::kRepetition:
             s.ended = KZ_ENDED_REPETITION;
             break;
-        case Generation::Outcome::kStopped:
+        case Turn::Outcome::kPrompt:
+        case Turn::Outcome::kStopped:
             return;
     }
     s.generated = true;
     settle(s);
 }
 
+bool Engine::reader_full(const Stream &s) const {
+    return s.queued_frames >= kMaxUnreadFrames;
+}
+
 // How many frames to decode now; 0: wait for more.
 int Engine::decodable(const Stream &s) const {
     const int available = s.n_frames - s.taken;
-    if (s.finished || s.decoding || available == 0 || s.queued_frames >= kMaxUnreadFrames) return 0;
+    if (s.finished || s.decoding || available == 0 || reader_full(s)) return 0;
     if (s.request.chunk == 0) return s.generated ? available : 0;
     if (s.request.chunk > 0)
         return available >= s.request.chunk ? s.request.chunk : (s.generated ? available : 0);
@@ -278,6 +269,10 @@ int Engine::decodable(const Stream &s) const {
     return available >= wanted || s.generated ? std::min(available, most) : 0;
 }
 
+bool Engine::first_chunk_due(const Stream &s) const {
+    return s.n_chunks == 0 && (s.decoding || decodable(s) > 0);
+}
+
 std::shared_ptr<Stream> Engine::next_to_decode(int &n_frames) {
     for (size_t i = 0; i < streams_.size(); i++) {
         const size_t turn = (decode_turn_ + i) % streams_.size();
@@ -288,67 +283,6 @@ std::shared_ptr<Stream> Engine::next_to_decode(int &n_frames) {
         }
     }
     return nullptr;
-}
-
-void Engine::decode_loop() {
-    CodecDecoder decoder(model_->codec);
-    const CodecConfig &c = model_->codec.config;
-    std::unique_lock lock(mutex_);
-    while (true) {
-        int n = 0;
-        std::shared_ptr<Stream> stream;
-        while (!closing_ && !(stream = next_to_decode(n))) {
-            // Frames that wait for a larger chunk fall due as the listener's audio runs down.
-            const bool due = std::any_of(streams_.begin(), streams_.end(), [](const auto &s) {
-                return s->request.chunk < 0 && !s->finished && s->n_frames > s->taken &&
-                       s->queued_frames < kMaxUnreadFrames;
-            });
-            if (due) {
-                decode_.wait_for(lock, std::chrono::milliseconds(20));
-            } else {
-                decode_.wait(lock);
-            }
-        }
-        if (closing_) return;
-        PcmChunk chunk;
-        chunk.first_frame = stream->taken;
-        chunk.n_frames = n;
-        const auto width = static_cast<ptrdiff_t>(c.n_codebooks);
-        const std::vector<int32_t> codes(stream->codes.begin() + stream->taken * width,
-                                         stream->codes.begin() + (stream->taken + n) * width);
-        stream->taken += n;
-        stream->decoding = true;
-        lock.unlock();
-        generate_.notify_one();
-
-        const double start = now_s();
-        CodecStageTimes times;
-        const kz_status status = guarded([&] {
-            chunk.pcm.resize(static_cast<size_t>(n) * static_cast<size_t>(c.samples_per_frame));
-            decoder.set_stop(&stream->stop);
-            if (!decoder.decode(stream->codec, codes.data(), n, chunk.pcm.data(), &times)) return;
-            const int skipped = std::clamp(stream->request.skip_frames - chunk.first_frame, 0, n);
-            chunk.pcm.erase(chunk.pcm.begin(), chunk.pcm.begin() + static_cast<ptrdiff_t>(skipped) *
-                                                                       c.samples_per_frame);
-        });
-
-        lock.lock();
-        stream->decoding = false;
-        stream->decode_time += now_s() - start;
-        if (stream->request.profile) {
-            stream->codec_times.quant += times.quant;
-            stream->codec_times.preconv += times.preconv;
-            stream->codec_times.pretr += times.pretr;
-            stream->codec_times.upsample += times.upsample;
-            stream->codec_times.bigvgan += times.bigvgan;
-        }
-        if (status != KZ_OK) {
-            if (!stream->finished) fail_stream(*stream, status, last_error());
-        } else {
-            decoded(*stream, std::move(chunk));
-        }
-        stream->readable.notify_all();
-    }
 }
 
 // The caller holds the mutex.  Ends the stream after the frame that completes a silence of

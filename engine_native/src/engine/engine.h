@@ -1,7 +1,10 @@
 // The two threads and the streams they serve.
 //
-//   generator thread: every stream in turn advances one frame -> codes of the stream
+//   generator thread: all streams advance one frame in shared passes -> codes of each stream
 //   decoder thread:   codes -> CodecState of the stream -> chunks of PCM
+//
+// A thread without work of its own helps the other with its products; beyond two threads the rest
+// only help the generator.
 //
 // A stream whose codes or chunks pile up is passed over until its reader catches up; nobody else
 // waits for it.  One mutex guards what the threads share; it is never held while computing.
@@ -29,19 +32,12 @@ struct PcmChunk {
     double t_s = 0;
 };
 
-// What goes into the next frame of a stream from its text.
-struct NextText {
-    int32_t id = 0;  // fed beside the last frame
-    int n_known = 0;
-    bool ended = false;  // all of it has been fed: end-of-speech may come
-};
-
 struct Stream {
     Stream(const Model &model, const kz_stream_params &params)
         : request(model, params), generation(model, request), codec(model.codec), opened(now_s()) {}
 
     const Request request;
-    std::atomic<bool> stop{false};  // set by cancel and by shutdown; aborts a running graph
+    std::atomic<bool> stop{false};  // its audio is not wanted any more: ends a running pass
 
     Generation generation;  // generator thread
     CodecState codec;       // decoder thread
@@ -77,7 +73,8 @@ class Engine {
     ~Engine();
 
     const Model &model() const { return *model_; }
-    int generator_threads() const { return generator_threads_; }
+    // Threads that compute: two of them at least; on one core they take turns.
+    int generator_threads() const { return std::max(1, n_threads_ - 1); }
     int decoder_threads() const { return 1; }
 
     std::shared_ptr<Stream> open(const kz_stream_params &params);
@@ -91,25 +88,46 @@ class Engine {
     void close();
 
   private:
+    // What the generator does next: a turn of each of these streams.
+    struct Batch {
+        std::vector<std::shared_ptr<Stream>> streams;
+        std::vector<Turn> turns;
+    };
+
+    void start_threads();
     void generate_loop();
     void decode_loop();
-    std::shared_ptr<Stream> next_to_generate(NextText &text);
+    Batch next_to_generate();
+    bool can_generate(Stream &stream) const;
+    Turn turn_of(Stream &stream) const;
+    void decode(CodecDecoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
+                PcmChunk &chunk, CodecStageTimes &times) const;
+    bool reader_full(const Stream &stream) const;
+    bool first_chunk_due(const Stream &stream) const;
+    void wait_to_generate(std::unique_lock<std::mutex> &lock);
+    void wait_to_decode(std::unique_lock<std::mutex> &lock);
+    void wake_generator();
+    void wake_decoder();
     std::shared_ptr<Stream> next_to_decode(int &n_frames);
     bool text_ready(const Stream &stream) const;
     int decodable(const Stream &stream) const;
-    void generated(Stream &stream, Generation::Outcome outcome, const std::vector<int32_t> &codes);
+    void generated(Stream &stream, Turn &turn);
     void decoded(Stream &stream, PcmChunk chunk);
     void guard_silence(Stream &stream, PcmChunk &chunk);
     void fail_stream(Stream &stream, kz_status status, const std::string &text);
     void settle(Stream &stream);
 
     std::unique_ptr<const Model> model_;
-    const int generator_threads_, prefill_threads_;
+    const int n_threads_;
     std::mutex mutex_;
     std::condition_variable generate_, decode_;
     std::vector<std::shared_ptr<Stream>> streams_;
     size_t generate_turn_ = 0, decode_turn_ = 0;
     bool closing_ = false;
+    bool generating_ = false, decoding_ = false;  // a thread is computing
+    Team generator_team_, decoder_team_;          // helped by the other thread
+    std::atomic<bool> generator_wanted_{false}, decoder_wanted_{false};
+    std::unique_ptr<Helpers> helpers_;  // beyond the two threads
     std::thread generator_, decoder_;
 };
 

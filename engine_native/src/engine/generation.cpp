@@ -63,6 +63,7 @@ Request::Request(const Model &model, const kz_stream_params &p) {
     check_sampling(p.cp, "code predictor");
     check_guard(p.guard);
     check_range("n_text_tokens", prompt.n_text_tokens, 0, prompt.n_positions);
+    check_range("n_prefix", prompt.n_prefix, 0, prompt.n_positions - 1);
 
     text_ids.assign(prompt.text_ids, prompt.text_ids + prompt.n_positions);
     codec_ids.assign(prompt.codec_ids, prompt.codec_ids + prompt.n_positions);
@@ -75,6 +76,7 @@ Request::Request(const Model &model, const kz_stream_params &p) {
     cp.repetition_penalty = 1.0f;
     guard = p.guard;
     n_text_tokens = prompt.n_text_tokens;
+    n_prefix = prompt.n_prefix;
     seed = p.seed;
     max_frames = p.max_frames;
     min_frames = p.min_frames;
@@ -96,31 +98,53 @@ Generation::Generation(const Model &model, const Request &request)
       hidden_(static_cast<size_t>(model.talker.config.block.hidden)),
       logits_(static_cast<size_t>(model.talker.config.codec_vocab)),
       embed_(hidden_.size()) {
-    // Ids beyond the codebook are control ids: only end-of-speech may be drawn, next() decides
-    // when.
+    // Ids beyond the codebook are control ids: only end-of-speech may be drawn, choose_first()
+    // decides when.
     for (size_t i = static_cast<size_t>(model.codec.config.codebook_size); i < suppressed_.size();
          i++)
         suppressed_[i] = 1;
 }
 
-bool Generation::prefill(Generator &g) {
-    const ScopedTimer timer(times_.prefill);
-    const size_t width = hidden_.size(), n = request_.text_ids.size();
-    FloatBuffer embeds(n * width);
-    for (size_t i = 0; i < n; i++)
-        g.talker.embed(request_.text_ids[i], request_.codec_ids[i], &embeds[i * width]);
-    if (!g.talker.forward(state_, embeds.data(), static_cast<int>(n), hidden_.data(),
-                          logits_.data()))
-        return false;
-    if (keep_prompt_) prompt_embeds_ = std::move(embeds);
-    return true;
+void Generation::begin_prompt(Generator &g) {
+    const size_t width = hidden_.size();
+    prompt_embeds_.resize(static_cast<size_t>(positions()) * width);
+    for (size_t i = 0; i < request_.text_ids.size(); i++)
+        g.talker.embed(request_.text_ids[i], request_.codec_ids[i], &prompt_embeds_[i * width]);
+    if (request_.n_prefix == 0 || !g.talker.lm().exact_grouping()) return;
+    const auto n = static_cast<ptrdiff_t>(request_.n_prefix);
+    prefix_.assign(request_.text_ids.begin(), request_.text_ids.begin() + n);
+    prefix_.insert(prefix_.end(), request_.codec_ids.begin(), request_.codec_ids.begin() + n);
+    if (!g.prefixes.restore(prefix_, state_.kv)) return;
+    fed_ = request_.n_prefix;
+    prefix_.clear();
 }
 
-bool Generation::feed(Generator &g, int32_t next_text) {
-    const ScopedTimer timer(times_.talker);
-    g.talker.embed(next_text, last_[0], embed_.data());
+// What this stream feeds to the talker now: a piece of the prompt, or the last frame.
+LmSequence Generation::talker_inputs(Generator &g, const Turn &turn, int most_rows) {
+    if (in_prompt()) {
+        if (fed_ == 0) begin_prompt(g);
+        const int n = std::min(most_rows, positions() - fed_);
+        const bool last = fed_ + n == positions();
+        return {&state_.kv, prompt_embeds_.data() + static_cast<size_t>(fed_) * hidden_.size(), n,
+                last ? hidden_.data() : nullptr, last ? logits_.data() : nullptr};
+    }
+    g.talker.embed(turn.next_text, last_[0], embed_.data());
     g.cp.add_embeddings(last_.data() + 1, embed_.data());
-    return g.talker.forward(state_, embed_.data(), 1, hidden_.data(), logits_.data());
+    return {&state_.kv, embed_.data(), 1, hidden_.data(), logits_.data()};
+}
+
+void Generation::talker_done(Generator &g, int rows, double seconds) {
+    if (!in_prompt()) {
+        times_.talker += seconds;
+        return;
+    }
+    times_.prefill += seconds;
+    fed_ += rows;
+    if (!prefix_.empty() && fed_ >= request_.n_prefix) {
+        g.prefixes.keep(prefix_, state_.kv);
+        prefix_.clear();
+    }
+    if (!in_prompt() && !keep_prompt_) prompt_embeds_ = {};
 }
 
 int Generation::guard_limit(int n_text) const {
@@ -142,51 +166,126 @@ bool Generation::repeating() const {
            *std::max_element(repeated_.begin(), repeated_.end()) >= request_.guard.repeat_frames;
 }
 
-Generation::Outcome Generation::next(Generator &g, int32_t next_text, int n_text, bool eos_allowed,
-                                     int32_t *codes) {
-    if (frames() >= request_.max_frames) return Outcome::kMaxFrames;
-    const bool limited = request_.guard.frames_per_token > 0 && eos_allowed && !request_.ignore_eos;
-    const int limit = limited ? guard_limit(n_text) : 0;
-    if (limited && frames() >= limit) return Outcome::kRunaway;
-    if (repeating()) return Outcome::kRepetition;
-    if (!(started_ ? feed(g, next_text) : prefill(g))) return Outcome::kStopped;
-    started_ = true;
-
-    const TalkerConfig &c = model_.talker.config;
-    suppressed_[static_cast<size_t>(c.codec_eos)] =
-        !(eos_allowed && frames() >= request_.min_frames && !request_.ignore_eos);
-    {
-        const ScopedTimer timer(times_.sample);
-        if (limited && frames() > limit / 2)
-            logits_[static_cast<size_t>(c.codec_eos)] +=
-                request_.guard.eos_boost * static_cast<float>(frames() - limit / 2);
-        codes[0] = talker_sampler_.draw(logits_.data(), c.codec_vocab, suppressed_.data(),
-                                        history_.data(), frames(), random_);
+// Whether the stream is at its end before anything is computed; sets the outcome.
+bool Generation::ended(Turn &turn) const {
+    if (frames() >= request_.max_frames) {
+        turn.outcome = Turn::Outcome::kMaxFrames;
+    } else if (limited(turn) && frames() >= guard_limit(turn.n_text)) {
+        turn.outcome = Turn::Outcome::kRunaway;
+    } else if (repeating()) {
+        turn.outcome = Turn::Outcome::kRepetition;
+    } else {
+        return false;
     }
-    if (forced_) codes[0] = forced_[0];
-    if (codes[0] == c.codec_eos) return Outcome::kEos;
+    return true;
+}
 
-    double sampling = 0;
-    const double start = now_s();
-    g.talker.embed(-1, codes[0], embed_.data());
-    const auto choose = [&](int step, const float *logits) {
-        const ScopedTimer timer(sampling);
-        const int size = model_.cp.config.codebook_size;
-        if (cp_logits_)
-            std::memcpy(cp_logits_ + static_cast<ptrdiff_t>(step) * size, logits,
-                        sizeof(float) * static_cast<size_t>(size));
-        const int code = cp_sampler_.draw(logits, size, nullptr, nullptr, 0, random_);
-        return forced_ ? static_cast<int>(forced_[step + 1]) : code;
-    };
-    if (!g.cp.run(hidden_.data(), embed_.data(), choose, codes + 1, request_.cp_recompute))
-        return Outcome::kStopped;
-    times_.cp += now_s() - start - sampling;
-    times_.sample += sampling;
+// Codebook 0, or end-of-speech.
+void Generation::choose_first(Generator &g, Turn &turn) {
+    const ScopedTimer timer(times_.sample);
+    const TalkerConfig &c = model_.talker.config;
+    const auto eos = static_cast<size_t>(c.codec_eos);
+    suppressed_[eos] =
+        !(turn.eos_allowed && frames() >= request_.min_frames && !request_.ignore_eos);
+    const int half = limited(turn) ? guard_limit(turn.n_text) / 2 : 0;
+    if (limited(turn) && frames() > half)
+        logits_[eos] += request_.guard.eos_boost * static_cast<float>(frames() - half);
+    turn.codes.resize(static_cast<size_t>(model_.n_codebooks()));
+    turn.codes[0] = talker_sampler_.draw(logits_.data(), c.codec_vocab, suppressed_.data(),
+                                         history_.data(), frames(), random_);
+    if (forced_) turn.codes[0] = forced_[0];
+    turn.outcome = turn.codes[0] == c.codec_eos ? Turn::Outcome::kEos : Turn::Outcome::kFrame;
+    if (turn.outcome == Turn::Outcome::kFrame) g.talker.embed(-1, turn.codes[0], embed_.data());
+}
 
-    history_.push_back(codes[0]);
+int Generation::choose(int step, const float *logits) {
+    const ScopedTimer timer(times_.sample);
+    const int size = model_.cp.config.codebook_size;
+    if (cp_logits_)
+        std::memcpy(cp_logits_ + static_cast<ptrdiff_t>(step) * size, logits,
+                    sizeof(float) * static_cast<size_t>(size));
+    const int code = cp_sampler_.draw(logits, size, nullptr, nullptr, 0, random_);
+    return forced_ ? static_cast<int>(forced_[step + 1]) : code;
+}
+
+void Generation::frame_done(const Turn &turn) {
+    history_.push_back(turn.codes[0]);
     note_repetition();
-    last_.assign(codes, codes + model_.n_codebooks());
-    return Outcome::kFrame;
+    last_ = turn.codes;
+}
+
+namespace {
+
+// Runs f for one stream; a failure is that stream's alone.
+template <typename F>
+void guarded_turn(Turn &turn, F f) {
+    const kz_status status = guarded(f);
+    if (status == KZ_OK) return;
+    turn.status = status;
+    turn.error = last_error();
+}
+
+}  // namespace
+
+void advance(Generator &g, std::span<Turn> turns) {
+    // A stop is looked at between pieces of a prompt.  Beside others they are small, so that nobody
+    // waits long for them.
+    constexpr int kPiece = 64, kPieceBesideOthers = 8;
+    const bool alone = turns.size() == 1 || !g.talker.lm().exact_grouping();
+    const int most_rows = alone ? kPiece : kPieceBesideOthers;
+    std::vector<Turn *> live;
+    std::vector<LmSequence> sequences;
+    live.reserve(turns.size());
+    sequences.reserve(turns.size());
+    for (Turn &turn : turns) {
+        if (turn.generation->ended(turn)) continue;
+        guarded_turn(turn, [&] {
+            const LmSequence s = turn.generation->talker_inputs(g, turn, most_rows);
+            s.cache->reserve(s.cache->n_past + s.n);
+            sequences.push_back(s);
+            live.push_back(&turn);
+        });
+    }
+    if (live.empty()) return;
+    double start = now_s();
+    if (!g.talker.forward(sequences)) return;
+    const double talker_s = now_s() - start;
+
+    std::vector<Turn *> framed;
+    std::vector<CpFrame> frames;
+    double sampled = 0;
+    bool recompute = false;
+    for (size_t i = 0; i < live.size(); i++) {
+        Turn &turn = *live[i];
+        Generation &generation = *turn.generation;
+        generation.talker_done(g, sequences[i].n, talker_s);
+        turn.outcome = Turn::Outcome::kPrompt;
+        if (generation.in_prompt()) continue;
+        guarded_turn(turn, [&] { generation.choose_first(g, turn); });
+        if (turn.status != KZ_OK || turn.outcome != Turn::Outcome::kFrame) continue;
+        recompute = recompute || generation.request_.cp_recompute;
+        const auto choose = [&turn, &generation, &sampled](int step, const float *logits) {
+            const ScopedTimer timer(sampled);
+            int code = 0;
+            guarded_turn(turn, [&] { code = generation.choose(step, logits); });
+            return code;
+        };
+        frames.push_back(
+            {generation.hidden_.data(), generation.embed_.data(), choose, turn.codes.data() + 1});
+        framed.push_back(&turn);
+    }
+    if (frames.empty()) return;
+    start = now_s();
+    const bool done = g.cp.run(frames, recompute);
+    const double cp_s = now_s() - start - sampled;
+    for (Turn *turn : framed) {
+        if (!done) {
+            turn->outcome = Turn::Outcome::kStopped;
+        } else if (turn->status == KZ_OK) {
+            turn->generation->times_.cp += cp_s;
+            turn->generation->frame_done(*turn);
+        }
+    }
 }
 
 }  // namespace kz

@@ -1,18 +1,24 @@
 #include "engine/model.h"
 
+#include <future>
+
 #include "runtime/status.h"
 
 namespace kz {
 
 std::unique_ptr<const Model> load_model(const std::string &talker_path,
-                                        const std::string &codec_path, bool f32) {
+                                        const std::string &codec_path, bool f32, bool graph) {
     const GgufFile talker(talker_path);
     const GgufFile codec(codec_path);
     auto model = std::make_unique<Model>();
     model->kernels = &kernels();
-    model->talker = load_talker_weights(talker, f32);
-    model->cp = load_code_predictor_weights(codec, model->talker.config, f32);
-    model->codec = load_codec_weights(codec, *model->kernels);
+    const LmOptions options{f32, graph, model->kernels, &quant_kernels()};
+    // The two files at the same time.
+    auto rest = std::async(std::launch::async,
+                           [&] { model->codec = load_codec_weights(codec, *model->kernels, f32); });
+    model->talker = load_talker_weights(talker, options);
+    model->cp = load_code_predictor_weights(codec, model->talker.config, options);
+    rest.get();
     model->codec_type = ggml_type_name(codec.require("a.gen.wav.dac.entry.weight")->type);
     if (model->cp.config.n_steps + 1 != model->codec.config.n_codebooks ||
         model->cp.config.codebook_size != model->codec.config.codebook_size) {

@@ -19,8 +19,10 @@ struct Model {
     int n_codebooks() const { return codec.config.n_codebooks; }
 };
 
+// f32: everything as f32, whatever the files' types.  graph: the language models as ggml graphs.
 // Throws Error naming the file and the key or tensor that is wrong.
 std::unique_ptr<const Model> load_model(const std::string &talker_path,
-                                        const std::string &codec_path, bool f32);
+                                        const std::string &codec_path, bool f32,
+                                        bool graph = false);
 
 }  // namespace kz

@@ -26,14 +26,14 @@ void trace(const Model &model, const kz_stream_params &params, const int32_t *fo
     kz_stream_params p = params;
     p.max_frames = std::max(p.max_frames, n_frames);
     const Request request(model, p);
-    Generator generator(model, 1);
+    Team alone;
+    Generator generator(model, alone, 1);
     Generation generation(model, request);
     if (out.prompt_embeds) generation.keep_prompt_embeds();
 
     const auto books = static_cast<size_t>(model.n_codebooks());
     const auto cp_size = static_cast<size_t>(model.cp.config.n_steps) *
                          static_cast<size_t>(model.cp.config.codebook_size);
-    std::vector<int32_t> codes(books);
     for (out.n_done = 0; out.n_done < n_frames; out.n_done++) {
         const auto i = static_cast<size_t>(out.n_done);
         const size_t trailing = request.trailing_ids.size();
@@ -41,7 +41,10 @@ void trace(const Model &model, const kz_stream_params &params, const int32_t *fo
             i > 0 && i <= trailing ? request.trailing_ids[i - 1] : request.pad_text_id;
         if (forced_codes) generation.force(forced_codes + i * books);
         if (out.cp_logits) generation.keep_cp_logits(out.cp_logits + i * cp_size);
-        const auto outcome = generation.next(generator, text, 0, i >= trailing, codes.data());
+        Turn turn{&generation, text, 0, i >= trailing, {}, Turn::Outcome::kPrompt, KZ_OK, {}};
+        while (turn.status == KZ_OK && turn.outcome == Turn::Outcome::kPrompt)
+            advance(generator, {&turn, 1});
+        if (turn.status != KZ_OK) fail(turn.status, "%s", turn.error.c_str());
         const auto keep = [&](float *target, const FloatBuffer &values) {
             if (target)
                 std::memcpy(target + i * values.size(), values.data(),
@@ -49,8 +52,9 @@ void trace(const Model &model, const kz_stream_params &params, const int32_t *fo
         };
         keep(out.talker_hidden, generation.hidden());
         keep(out.talker_logits, generation.logits());
-        if (outcome != Generation::Outcome::kFrame) break;
-        if (out.codes) std::memcpy(out.codes + i * books, codes.data(), sizeof(int32_t) * books);
+        if (turn.outcome != Turn::Outcome::kFrame) break;
+        if (out.codes)
+            std::memcpy(out.codes + i * books, turn.codes.data(), sizeof(int32_t) * books);
     }
     if (out.prompt_embeds) {
         std::memcpy(out.prompt_embeds, generation.prompt_embeds().data(),

@@ -2,49 +2,53 @@
 // of a frame.  Prefill of 2 positions [hidden, embedding of codebook 0], then one position a code;
 // pass g uses head g.  Reference: Qwen3TTSTalkerCodePredictorModelForConditionalGeneration.
 //
-// The cache lives for one frame: nothing of it is carried to the next.  recompute() is the oracle
-// that runs every pass over the whole prefix without it.
+// The cache lives for one frame: nothing of it is carried to the next.  Recomputing every pass over
+// the whole prefix without it is the oracle.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "model/lm_weights.h"
 
 namespace kz {
 
+// One frame of one stream.
+struct CpFrame {
+    const float *hidden;       // [talker hidden]
+    const float *code0_embed;  // [talker hidden]
+    // Chooses the code of pass g from logits [codebook_size].
+    std::function<int(int g, const float *logits)> choose;
+    int32_t *codes;  // [n_steps], the result
+};
+
 class CodePredictor {
   public:
-    CodePredictor(const CodePredictorWeights &weights, const Kernels &kernels, Backend &backend);
+    CodePredictor(const CodePredictorWeights &weights, Team &team, int n_threads);
 
-    // Chooses the code of pass g from logits [codebook_size].
-    using Choose = std::function<int(int g, const float *logits)>;
-
-    // hidden [talker hidden], code0_embed [talker hidden] -> codes [n_steps].
-    // False when the backend's abort flag stopped it.
-    bool run(const float *hidden, const float *code0_embed, const Choose &choose, int32_t *codes,
-             bool recompute);
+    // The passes of all frames go together.  False when *stop was seen.
+    bool run(std::span<CpFrame> frames, bool recompute);
 
     // out [talker hidden] += embedding of codes [n_steps], all of them
     void add_embeddings(const int32_t *codes, float *out);
 
+    Lm &lm() { return *lm_; }
+
   private:
-    struct Pass {
-        Pass(size_t nodes) : graph(nodes) {}
-        Graph graph;
-        ggml_tensor *input, *logits;
+    // Buffers of one frame.
+    struct Slot {
+        explicit Slot(const CodePredictorWeights &w);
+        KvCache kv;
+        FloatBuffer inputs;  // [n_steps + 1][talker hidden]
+        FloatBuffer hidden, logits;
     };
-    std::unique_ptr<Pass> build(int positions, int head);
-    bool compute(Pass &pass, const float *inputs, size_t n_floats);
 
     const CodePredictorWeights &w_;
-    Backend &backend_;
-    Transformer transformer_;
-    KvCache kv_;                                 // of the frame in hand
-    std::vector<std::unique_ptr<Pass>> cached_;  // [g]: 2 positions for g = 0, else 1
-    std::vector<std::unique_ptr<Pass>> oracle_;  // [g]: g + 2 positions, built on first use
-    FloatBuffer inputs_, logits_, scratch_;
+    std::unique_ptr<Lm> lm_;
+    std::vector<std::unique_ptr<Slot>> slots_;
+    FloatBuffer scratch_;
 };
 
 }  // namespace kz

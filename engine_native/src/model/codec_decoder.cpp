@@ -20,11 +20,11 @@ CodecState::CodecState(const CodecWeights &w) {
     pre_conv = zeros(w.pre_conv.context(), c.quant_out);
     for (const auto &s : w.upsample) {
         dwconv.push_back(zeros(s.dwconv.context(), c.latent));
-        up_tail.push_back(zeros(s.conv.overlap(), c.latent));
+        up.push_back(zeros(s.conv.context(), c.latent));
     }
     entry = zeros(w.entry.context(), c.latent);
     for (const auto &b : w.blocks) {
-        tail.push_back(zeros(b.conv.overlap(), b.conv.out));
+        block.push_back(zeros(b.conv.context(), b.conv.in));
         for (const auto &r : b.res) res.push_back(zeros(r.conv1.context(), r.conv1.in));
     }
     post_conv = zeros(w.post_conv.context(), c.channels.back());
@@ -37,14 +37,15 @@ void CodecState::reset() {
     clear(pre_conv);
     clear(entry);
     clear(post_conv);
-    for (auto *list : {&dwconv, &up_tail, &tail, &res}) {
+    for (auto *list : {&dwconv, &up, &block, &res}) {
         for (auto &b : *list) clear(b);
     }
 }
 
-CodecDecoder::CodecDecoder(const CodecWeights &weights)
+CodecDecoder::CodecDecoder(const CodecWeights &weights, Team &team)
     : w_(weights),
       k_(*weights.kernels),
+      c_{k_, team},
       rope_(weights.config.block.head_dim, weights.config.block.rope_theta) {}
 
 bool CodecDecoder::decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
@@ -75,8 +76,8 @@ bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
     }
     {
         const ScopedTimer timer(times.preconv);
-        w_.pre_conv.run(k_, padded_.data(), state.pre_conv.data(),
-                        at_least(x_, static_cast<size_t>(t) * c.latent), t);
+        w_.pre_conv.run(c_, padded_.data(), state.pre_conv.data(),
+                        at_least(x_, static_cast<size_t>(t) * c.latent), t, tiles_);
         probe("preconv", x_.data(), t, c.latent);
     }
     {
@@ -97,8 +98,8 @@ bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
     const int context = w_.entry.context();
     float *padded = at_least(padded_, static_cast<size_t>(context + t) * c.latent);
     std::copy_n(x_.data(), t * c.latent, padded + static_cast<size_t>(context) * c.latent);
-    w_.entry.run(k_, padded, state.entry.data(),
-                 at_least(x_, static_cast<size_t>(t) * c.channels[0]), t);
+    w_.entry.run(c_, padded, state.entry.data(),
+                 at_least(x_, static_cast<size_t>(t) * c.channels[0]), t, tiles_);
     probe("dac.entry", x_.data(), t, c.channels[0]);
     for (size_t i = 0; i < w_.blocks.size(); i++) {
         dac_block(state, i, t);
@@ -109,9 +110,8 @@ bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
     }
     const int width = c.channels.back(), left = w_.post_conv.context();
     padded = at_least(padded_, static_cast<size_t>(left + t) * width);
-    k_.snake(padded + static_cast<size_t>(left) * width, x_.data(), w_.post_snake.alpha.data(),
-             w_.post_snake.beta.data(), t, width);
-    w_.post_conv.run(k_, padded, state.post_conv.data(), pcm, t);
+    w_.post_snake.run(c_, x_.data(), padded + static_cast<size_t>(left) * width, t);
+    w_.post_conv.run(c_, padded, state.post_conv.data(), pcm, t, tiles_);
     for (int i = 0; i < t; i++) {
         if (!std::isfinite(pcm[i])) {
             fail(KZ_ERR_COMPUTE, "the codec decoder produced a sample that is not finite");
@@ -125,18 +125,22 @@ bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
 // Rows of codebook 0 and the sum of the others side by side, then one product.
 void CodecDecoder::quantizer(const int32_t *codes, int t, float *out) {
     const CodecConfig &c = w_.config;
-    float *rows = at_least(h_, static_cast<size_t>(t) * 2 * c.codebook_dim);
-    std::fill(rows, rows + static_cast<size_t>(t) * 2 * c.codebook_dim, 0.0f);
-    for (int i = 0; i < t; i++) {
-        for (int q = 0; q < c.n_codebooks; q++) {
-            const int32_t code = codes[static_cast<size_t>(i) * c.n_codebooks + q];
-            const float *entry = w_.codebooks[static_cast<size_t>(q)].data() +
-                                 static_cast<size_t>(code) * c.codebook_dim;
-            float *row = rows + (static_cast<size_t>(i) * 2 + (q > 0 ? 1 : 0)) * c.codebook_dim;
-            for (int d = 0; d < c.codebook_dim; d++) row[d] += entry[d];
+    const auto dim = static_cast<size_t>(c.codebook_dim);
+    float *rows = at_least(h_, (static_cast<size_t>(t) * 2 + 1) * dim);
+    float *entry = rows + static_cast<size_t>(t) * 2 * dim;
+    for (int i = 0; i < t; i++, codes += c.n_codebooks) {
+        float *row = rows + static_cast<size_t>(i) * 2 * dim, *sum = row + dim;
+        k_.widen(row, w_.first_codebook.data(static_cast<size_t>(codes[0]) * dim),
+                 w_.first_codebook.type(), c.codebook_dim);
+        std::fill_n(sum, dim, 0.0f);
+        for (int q = 1; q < c.n_codebooks; q++) {
+            const size_t index = static_cast<size_t>(q - 1) * c.codebook_size + codes[q];
+            k_.widen(entry, w_.rest_codebooks.data(index * dim), w_.rest_codebooks.type(),
+                     c.codebook_dim);
+            k_.axpy(sum, entry, 1.0f, c.codebook_dim);
         }
     }
-    w_.quant_out.run(k_, rows, out, t);
+    w_.quant_out.run(c_, rows, out, t);
 }
 
 // x_ [t][latent] -> x_ [t][latent]
@@ -145,7 +149,7 @@ void CodecDecoder::pre_transformer(CodecState &state, int t) {
     const auto rows = static_cast<size_t>(t);
     const auto hidden = static_cast<size_t>(b.hidden);
     float *h = at_least(h_, rows * hidden);
-    w_.in_proj.run(k_, x_.data(), h, t);
+    w_.in_proj.run(c_, x_.data(), h, t);
 
     const auto half = static_cast<size_t>(rope_.half());
     at_least(cos_, rows * half);
@@ -160,20 +164,21 @@ void CodecDecoder::pre_transformer(CodecState &state, int t) {
             z_, rows * static_cast<size_t>(std::max({layer.qkv.out, layer.gate_up.out, b.hidden})));
         for (size_t i = 0; i < rows; i++)
             k_.rms_norm(y + i * hidden, h + i * hidden, layer.attn_norm.data(), b.eps, b.hidden);
-        layer.qkv.run(k_, y, z, t);
+        layer.qkv.run(c_, y, z, t);
         attention(state, static_cast<int>(l), t);  // z_ -> y_
-        layer.out.run(k_, y, z, t);
-        for (size_t i = 0; i < rows * hidden; i++) h[i] += z[i] * layer.attn_scale[i % hidden];
+        layer.out.run(c_, y, z, t);
+        for (size_t i = 0; i < rows; i++)
+            k_.mul_add(h + i * hidden, z + i * hidden, layer.attn_scale.data(), b.hidden);
 
         for (size_t i = 0; i < rows; i++)
             k_.rms_norm(y + i * hidden, h + i * hidden, layer.ffn_norm.data(), b.eps, b.hidden);
-        layer.gate_up.run(k_, y, z, t);
+        layer.gate_up.run(c_, y, z, t);
         const auto ffn = static_cast<size_t>(b.ffn);
         for (size_t i = 0; i < rows; i++)
             k_.silu_mul(z + 2 * i * ffn, z + 2 * i * ffn + ffn, b.ffn);
-        k_.gemm({z, static_cast<ptrdiff_t>(2 * ffn), 0, 1, b.ffn, layer.down.w.data(), nullptr, y,
-                 b.hidden, t, b.hidden, false});
-        for (size_t i = 0; i < rows * hidden; i++) h[i] += y[i] * layer.ffn_scale[i % hidden];
+        layer.down.run(c_, z, y, t, false, static_cast<ptrdiff_t>(2 * ffn));
+        for (size_t i = 0; i < rows; i++)
+            k_.mul_add(h + i * hidden, y + i * hidden, layer.ffn_scale.data(), b.hidden);
     }
     const int kept = std::min(w_.config.window - 1, state.cached + t);
     state.position += t;
@@ -181,7 +186,7 @@ void CodecDecoder::pre_transformer(CodecState &state, int t) {
     float *y = at_least(y_, rows * hidden);
     for (size_t i = 0; i < rows; i++)
         k_.rms_norm(y + i * hidden, h + i * hidden, w_.output_norm.data(), b.eps, b.hidden);
-    w_.out_proj.run(k_, y, x_.data(), t);
+    w_.out_proj.run(c_, y, x_.data(), t);
 }
 
 // z_ [t][q | k | v] -> y_ [t][q_width], with the last window - 1 keys and values from the state.
@@ -236,60 +241,53 @@ void CodecDecoder::attention(CodecState &state, int layer, int t) {
 // x_ [t][latent] -> x_ [t * stride][latent]
 void CodecDecoder::upsample_stage(CodecState &state, size_t index, int t) {
     const UpsampleStage &s = w_.upsample[index];
-    const auto width = static_cast<size_t>(w_.config.latent);
-    const int out_t = t * s.conv.stride, context = s.dwconv.context();
-    float *z = at_least(
-        z_, static_cast<size_t>(std::max(t * s.conv.kernel * s.conv.out, out_t * s.pw1.out)));
-    float *padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
-    float *x = padded + static_cast<size_t>(context) * width;
-    s.conv.run(k_, x_.data(), state.up_tail[index].data(), x, t, z);
+    const int width = w_.config.latent, out_t = t * w_.config.upsample[index];
+    const int context = s.dwconv.context();
+    const auto rows = static_cast<size_t>(out_t), columns = static_cast<size_t>(width);
+    float *y = at_least(y_, std::max(rows, static_cast<size_t>(s.conv.context() + t)) * columns);
+    float *padded = at_least(padded_, (static_cast<size_t>(context) + rows) * columns);
+    float *x = padded + static_cast<size_t>(context) * columns;
+    std::copy_n(x_.data(), static_cast<size_t>(t) * columns,
+                y + static_cast<size_t>(s.conv.context()) * columns);
+    s.conv.run(c_, y, state.up[index].data(), x, t, tiles_);
 
     FloatBuffer &left = state.dwconv[index];
     std::copy_n(left.data(), left.size(), padded);
-    float *y = at_least(y_, static_cast<size_t>(out_t) * width);
-    s.dwconv.run(padded, y, out_t);
-    keep_context(padded, left.data(), context, out_t, s.dwconv.channels);
+    s.dwconv.run(k_, padded, y, out_t);
+    keep_context(padded, left.data(), context, out_t, width);
 
-    for (int i = 0; i < out_t; i++) {
-        float *row = y + static_cast<size_t>(i) * width;
-        double mean = 0, square = 0;
-        for (size_t c = 0; c < width; c++) mean += row[c];
-        mean /= static_cast<double>(width);
-        for (size_t c = 0; c < width; c++) square += (row[c] - mean) * (row[c] - mean);
-        const auto scale =
-            static_cast<float>(1.0 / std::sqrt(square / static_cast<double>(width) + 1e-6));
-        for (size_t c = 0; c < width; c++)
-            row[c] = (row[c] - static_cast<float>(mean)) * scale * s.norm_w[c] + s.norm_b[c];
+    for (size_t i = 0; i < rows; i++) {
+        k_.layer_norm(y + i * columns, y + i * columns, s.norm_w.data(), s.norm_b.data(), 1e-6f,
+                      width);
     }
-    s.pw1.run(k_, y, z, out_t);
-    for (size_t i = 0; i < static_cast<size_t>(out_t) * s.pw1.out; i++)
-        z[i] = 0.5f * z[i] * (1.0f + std::erf(z[i] * 0.70710678118654752f));
-    s.pw2.run(k_, z, y, out_t);
-    float *out = at_least(x_, static_cast<size_t>(out_t) * width);
-    for (size_t i = 0; i < static_cast<size_t>(out_t) * width; i++)
-        out[i] = x[i] + s.gamma[i % width] * y[i];
+    float *z = at_least(z_, rows * static_cast<size_t>(s.pw1.out));
+    s.pw1.run(c_, y, z, out_t);
+    k_.gelu(z, out_t * s.pw1.out);
+    s.pw2.run(c_, z, y, out_t);
+    float *out = at_least(x_, rows * columns);
+    std::copy_n(x, rows * columns, out);
+    for (size_t i = 0; i < rows; i++)
+        k_.mul_add(out + i * columns, y + i * columns, s.gamma.data(), width);
 }
 
 // x_ [t][in] -> x_ [t * rate][out]
 void CodecDecoder::dac_block(CodecState &state, size_t index, int t) {
     const DacBlock &b = w_.blocks[index];
-    const int out_t = t * b.conv.stride, width = b.conv.out;
-    float *y = at_least(
-        y_, std::max(static_cast<size_t>(t) * b.conv.in, static_cast<size_t>(out_t) * width));
-    k_.snake(y, x_.data(), b.snake.alpha.data(), b.snake.beta.data(), t, b.conv.in);
-    float *z = at_least(z_, static_cast<size_t>(t) * b.conv.kernel * width);
+    const int out_t = t * b.rate, width = b.conv.out / b.rate, before = b.conv.context();
+    float *padded = at_least(padded_, static_cast<size_t>(before + t) * b.conv.in);
+    b.snake.run(c_, x_.data(), padded + static_cast<size_t>(before) * b.conv.in, t);
     float *x = at_least(x_, static_cast<size_t>(out_t) * width);
-    b.conv.run(k_, y, state.tail[index].data(), x, t, z);
+    b.conv.run(c_, padded, state.block[index].data(), x, t, tiles_);
 
+    float *y = at_least(y_, static_cast<size_t>(out_t) * width);
     for (size_t u = 0; u < 3; u++) {
         const ResidualUnit &r = b.res[u];
         const int context = r.conv1.context();
-        float *padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
-        k_.snake(padded + static_cast<size_t>(context) * width, x, r.act1.alpha.data(),
-                 r.act1.beta.data(), out_t, width);
-        r.conv1.run(k_, padded, state.res[index * 3 + u].data(), y, out_t);
-        k_.snake(y, y, r.act2.alpha.data(), r.act2.beta.data(), out_t, width);
-        r.conv2.run(k_, y, x, out_t, true);
+        padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
+        r.act1.run(c_, x, padded + static_cast<size_t>(context) * width, out_t);
+        r.conv1.run(c_, padded, state.res[index * 3 + u].data(), y, out_t, tiles_);
+        r.act2.run(c_, y, y, out_t);
+        r.conv2.run(c_, y, x, out_t, true);
     }
 }
 

@@ -7,16 +7,18 @@
 //
 // Reference: Qwen3TTSTokenizerV2Decoder (qwen-tts, modeling_qwen3_tts_tokenizer_v2.py).
 // Everything a later frame needs of earlier ones is in CodecState, so decoding in any chunking is
-// the same computation.  A transposed conv drops what reaches beyond its last input; the overlap
-// is carried without its bias.
+// the same computation.  A transposed conv drops what reaches beyond its last input: each input
+// step and the one before give one step of `rate` outputs, side by side.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <vector>
 
+#include "nn/convolution.h"
 #include "nn/layers.h"
 #include "nn/rope.h"
+#include "nn/tensor_values.h"
 #include "weights/config.h"
 
 namespace kz {
@@ -29,7 +31,7 @@ struct PreTransformerLayer {
 };
 
 struct UpsampleStage {
-    TransposedConv conv;
+    CausalConv conv;  // transposed
     DepthwiseConv dwconv;
     FloatBuffer norm_w, norm_b;  // [latent]
     Linear pw1, pw2;
@@ -44,15 +46,17 @@ struct ResidualUnit {
 
 struct DacBlock {
     Snake snake;
-    TransposedConv conv;
+    CausalConv conv;  // transposed
+    int rate;
     ResidualUnit res[3];
 };
 
 struct CodecWeights {
     CodecConfig config;
     const Kernels *kernels = nullptr;
-    std::vector<FloatBuffer> codebooks;  // [n_codebooks][codebook_size * codebook_dim]
-    Linear quant_out;                    // [first ; rest] 2 * codebook_dim -> quant_out
+    TensorValues first_codebook;  // [codebook_size][codebook_dim]
+    TensorValues rest_codebooks;  // [n_codebooks - 1][codebook_size][codebook_dim]
+    Linear quant_out;             // [first ; rest] 2 * codebook_dim -> quant_out
     CausalConv pre_conv;
     Linear in_proj, out_proj;
     std::vector<PreTransformerLayer> layers;
@@ -65,33 +69,45 @@ struct CodecWeights {
     int64_t bytes = 0;
 };
 
-CodecWeights load_codec_weights(const GgufFile &file, const Kernels &kernels);
+// exact: direct products only, the oracle of the minimal filters.
+CodecWeights load_codec_weights(const GgufFile &file, const Kernels &kernels, bool exact);
 
 // All memory of one stream's decoder.
 struct CodecState {
     explicit CodecState(const CodecWeights &weights);
     void reset();
 
-    int position = 0;                  // frames decoded so far
-    int cached = 0;                    // positions held in k and v, at most window - 1
-    std::vector<FloatBuffer> k, v;     // [layer][window - 1][kv_width]
-    FloatBuffer pre_conv;              // [2][quant_out]
-    std::vector<FloatBuffer> dwconv;   // [stage][6][latent]
-    std::vector<FloatBuffer> up_tail;  // [stage][kernel - stride][latent]
-    FloatBuffer entry;                 // [6][latent]
-    std::vector<FloatBuffer> tail;     // [block][rate][channels out]
-    std::vector<FloatBuffer> res;      // [block * 3 + unit][6 * dilation][channels]
-    FloatBuffer post_conv;             // [6][channels]
+    int position = 0;                 // frames decoded so far
+    int cached = 0;                   // positions held in k and v, at most window - 1
+    std::vector<FloatBuffer> k, v;    // [layer][window - 1][kv_width]
+    FloatBuffer pre_conv;             // [2][quant_out]
+    std::vector<FloatBuffer> dwconv;  // [stage][6][latent]
+    std::vector<FloatBuffer> up;      // [stage][taps - 1][latent]
+    FloatBuffer entry;                // [6][latent]
+    std::vector<FloatBuffer> block;   // [block][1][channels in]
+    std::vector<FloatBuffer> res;     // [block * 3 + unit][6 * dilation][channels]
+    FloatBuffer post_conv;            // [6][channels]
 };
 
 struct CodecStageTimes {
     double quant = 0, preconv = 0, pretr = 0, upsample = 0, bigvgan = 0;
+
+    CodecStageTimes &operator+=(const CodecStageTimes &other) {
+        quant += other.quant;
+        preconv += other.preconv;
+        pretr += other.pretr;
+        upsample += other.upsample;
+        bigvgan += other.bigvgan;
+        return *this;
+    }
 };
 
 // Computes; owns scratch memory only.  One per thread.
 class CodecDecoder {
   public:
-    explicit CodecDecoder(const CodecWeights &weights);
+    explicit CodecDecoder(const CodecWeights &weights) : CodecDecoder(weights, alone_) {}
+    // Shares its work with the helpers of team, whose only caller it is while it decodes.
+    CodecDecoder(const CodecWeights &weights, Team &team);
 
     // codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].  Codes must be in range.
     // False when the stop flag was seen: the state is then of no more use.  Throws KZ_ERR_COMPUTE
@@ -122,12 +138,14 @@ class CodecDecoder {
         if (probe_) probe_(name, x, t, c);
     }
 
+    Team alone_;  // without helpers
     const CodecWeights &w_;
     const Kernels &k_;
+    const Compute c_;
     Rope rope_;
     Probe probe_;
     const std::atomic<bool> *stop_ = nullptr;
-    FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_;
+    FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_, tiles_;
 };
 
 }  // namespace kz

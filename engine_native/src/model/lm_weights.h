@@ -1,34 +1,57 @@
-// Weights of the two language models, resident on a ggml device.
+// Weights of the two language models, in the form that suits their types.
 #pragma once
 
+#include <variant>
 #include <vector>
 
-#include "nn/transformer.h"
+#include "nn/graph_lm.h"
+#include "nn/packed_lm.h"
 #include "weights/config.h"
 
 namespace kz {
 
-// Rows of a table kept on the host, any weight type, read as f32.
+// How to hold a language model's weights.
+struct LmOptions {
+    bool f32 = false;    // every matrix as f32, whatever the file's type
+    bool graph = false;  // as ggml graphs, even where packed kernels exist
+    const Kernels *kernels = nullptr;
+    const QuantKernels *quant = nullptr;
+};
+
+// Rows of a table, any weight type, read as f32.
 class EmbeddingTable {
   public:
     EmbeddingTable() = default;
-    explicit EmbeddingTable(const ggml_tensor *table);
+    // tensor [width, rows] or [width, rows, n], row after row
+    EmbeddingTable(const GgufFile &file, const ggml_tensor *tensor);
     // out [width] += row
     void add_row(int64_t row, float *out, FloatBuffer &scratch) const;
+    int64_t bytes() const { return static_cast<int64_t>(data_.size()); }
 
   private:
-    const ggml_tensor *table_ = nullptr;
+    ggml_type type_ = GGML_TYPE_F32;
+    int64_t width_ = 0;
+    size_t row_bytes_ = 0;
+    ByteBuffer data_;
 };
+
+struct LmWeights {
+    LmConfig config;
+    std::variant<PackedWeights, GraphWeights> form;
+    ggml_type type = GGML_TYPE_F32;  // of the first attention matrix, as it is held
+
+    int64_t bytes() const {
+        return std::visit([](const auto &w) { return w.bytes(); }, form);
+    }
+};
+
+// Computes; one per thread.  n_threads: of ggml, for the graph form.
+std::unique_ptr<Lm> make_lm(const LmWeights &weights, Team &team, int n_threads);
 
 struct TalkerWeights {
     TalkerConfig config;
-    std::vector<LayerWeights> layers;
-    ggml_tensor *output_norm = nullptr;  // [hidden]
-    ggml_tensor *head = nullptr;         // [hidden, codec_vocab]
-    EmbeddingTable embd;                 // [text_vocab + codec_vocab][hidden]
-    ContextPtr ctx;
-    BufferPtr buffer;
-    ggml_type type = GGML_TYPE_F32;
+    LmWeights lm;
+    EmbeddingTable embd;  // [text_vocab + codec_vocab][hidden]
 
     // Row of a codec id in embd.
     int64_t codec_row(int id) const { return static_cast<int64_t>(config.text_vocab) + id; }
@@ -36,24 +59,16 @@ struct TalkerWeights {
 
 struct CodePredictorWeights {
     CodePredictorConfig config;
-    std::vector<LayerWeights> layers;
-    ggml_tensor *output_norm = nullptr;  // [hidden]
-    ggml_tensor *proj_w = nullptr,
-                *proj_b =
-                    nullptr;  // [talker hidden, hidden], [hidden]; null when the widths are equal
-    std::vector<ggml_tensor *> heads;  // n_steps x [hidden, codebook_size]
-    EmbeddingTable embd;               // [n_steps * codebook_size][talker hidden]
-    ContextPtr ctx;
-    BufferPtr buffer;
-    ggml_type type = GGML_TYPE_F32;
+    LmWeights lm;         // n_steps heads
+    EmbeddingTable embd;  // [n_steps * codebook_size][talker hidden]
 
     int64_t row(int step, int code) const {
         return static_cast<int64_t>(step) * config.codebook_size + code;
     }
 };
 
-TalkerWeights load_talker_weights(const GgufFile &file, bool f32);
+TalkerWeights load_talker_weights(const GgufFile &file, const LmOptions &options);
 CodePredictorWeights load_code_predictor_weights(const GgufFile &file, const TalkerConfig &talker,
-                                                 bool f32);
+                                                 const LmOptions &options);
 
 }  // namespace kz

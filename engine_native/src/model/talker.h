@@ -3,9 +3,8 @@
 // The multimodal RoPE of the checkpoint gets one position on all axes here, so it is plain RoPE.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "model/lm_weights.h"
 
@@ -17,33 +16,22 @@ struct TalkerState {
     KvCache kv;
 };
 
-// Graphs and scratch of one thread.
+// Scratch of one thread.
 class Talker {
   public:
-    Talker(const TalkerWeights &weights, const Kernels &kernels, Backend &backend);
+    Talker(const TalkerWeights &weights, Team &team, int n_threads);
 
-    // embeds [t][hidden] at the next t positions; hidden [hidden] (after the final norm) and logits
-    // [codec_vocab] of the last one.  False when the backend's abort flag stopped it.
-    bool forward(TalkerState &state, const float *embeds, int t, float *hidden, float *logits);
+    // Inputs [n][hidden]; logits [codec_vocab].  False when *stop was seen.
+    bool forward(std::span<const LmSequence> sequences) { return lm_->forward(sequences, 0); }
 
     // out [hidden] = text_table[text_id] + codec_table[codec_id]; -1 leaves a side out.
     void embed(int text_id, int codec_id, float *out);
 
-    // Positions computed in one graph; a longer prompt goes in pieces.
-    static constexpr int kMaxBatch = 64;
+    Lm &lm() { return *lm_; }
 
   private:
-    struct Step {
-        Step(size_t nodes) : graph(nodes) {}
-        Graph graph;
-        ggml_tensor *input, *hidden, *logits;
-    };
-    Step &step(int t);
-
     const TalkerWeights &w_;
-    Backend &backend_;
-    Transformer transformer_;
-    std::map<int, std::unique_ptr<Step>> steps_;  // by number of positions
+    std::unique_ptr<Lm> lm_;
     FloatBuffer scratch_;
 };
 

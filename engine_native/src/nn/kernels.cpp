@@ -21,7 +21,8 @@ std::vector<const Kernels *> supported() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f")) list.push_back(&kernels_avx512);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
         list.push_back(&kernels_avx2);
 #endif
     list.push_back(&kernels_vec128);
@@ -32,8 +33,11 @@ std::vector<const Kernels *> supported() {
 }  // namespace
 
 const Kernels &kernels(const char *name) {
+    if (!name) {
+        static const Kernels &best = first_correct(supported());
+        return best;
+    }
     const auto list = supported();
-    if (!name) return *list.front();
     std::string known;
     for (const Kernels *k : list) {
         if (std::strcmp(k->name, name) == 0) return *k;

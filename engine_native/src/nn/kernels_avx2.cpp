@@ -1,5 +1,5 @@
-#if !defined(__AVX2__) || !defined(__FMA__)
-#error "kernels_avx2.cpp needs -mavx2 -mfma"
+#if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
+#error "kernels_avx2.cpp needs -mavx2 -mfma -mf16c"
 #endif
 #define KZ_ISA avx2
 #define KZ_VW 8

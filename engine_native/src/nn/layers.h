@@ -1,8 +1,9 @@
-// Layers of the codec decoder over channels-contiguous arrays [time][channels].
-// A layer holds weights only; what a stream remembers between calls is passed in.
+// Layers of the codec decoder over channels-contiguous arrays [time][channels], beside its
+// convolutions.  A layer holds weights only; what a stream remembers between calls is passed in.
 #pragma once
 
-#include "nn/kernels.h"
+#include "nn/compute.h"
+#include "nn/panels.h"
 #include "weights/gguf_file.h"
 
 namespace kz {
@@ -10,36 +11,12 @@ namespace kz {
 // y [t][out] = x [t][in] W + b
 struct Linear {
     int in = 0, out = 0;
-    FloatBuffer w;     // packed panels
+    Panels w;
     FloatBuffer bias;  // [out] or empty
 
-    void run(const Kernels &k, const float *x, float *y, int t, bool accumulate = false) const;
-};
-
-// Left-padded convolution of stride 1: y[t] sees x[t - (taps-1)*dilation .. t].
-struct CausalConv {
-    int in = 0, out = 0, taps = 0, dilation = 1;
-    bool plain = false;  // one output channel: w is [taps * in], not packed
-    FloatBuffer w;       // packed panels of [taps * in][out]
-    FloatBuffer bias;    // [out]
-
-    int context() const { return (taps - 1) * dilation; }  // steps of x that the state holds
-    // padded [context + t][in]: the caller writes x behind the first context() rows; the layer
-    // fills those from left [context][in] and leaves the new left context there.
-    void run(const Kernels &k, float *padded, float *left, float *y, int t) const;
-};
-
-// Transposed convolution that drops what reaches beyond t * stride on the right.
-struct TransposedConv {
-    int in = 0, out = 0, stride = 0, kernel = 0;
-    FloatBuffer w;     // packed panels of [in][kernel * out]
-    FloatBuffer bias;  // [out]
-
-    int overlap() const {
-        return kernel - stride;
-    }  // steps of y that the state holds, bias not yet added
-    // x [t][in] -> y [t * stride][out]; tail [overlap][out]; z: scratch [t][kernel * out].
-    void run(const Kernels &k, const float *x, float *tail, float *y, int t, float *z) const;
+    // x_row: values between rows of x; 0: in.
+    void run(const Compute &c, const float *x, float *y, int t, bool accumulate = false,
+             ptrdiff_t x_row = 0) const;
 };
 
 // Depthwise causal convolution, one filter per channel.
@@ -49,26 +26,23 @@ struct DepthwiseConv {
     FloatBuffer bias;  // [channels]
 
     int context() const { return taps - 1; }
-    // As CausalConv::run.
-    void run(const float *padded_x, float *y, int t) const;
+    // padded_x [context + t][channels], as in CausalConv::run.
+    void run(const Kernels &k, const float *padded_x, float *y, int t) const;
 };
 
-// Moves the last `rows` rows of padded [rows + t][width] to left.
-void keep_context(const float *padded, float *left, int rows, int t, int width);
-
-struct Snake {
-    FloatBuffer alpha, beta;  // [channels], exp() and reciprocal folded
+// A matrix of a file that becomes part of a Linear: [in][out].
+struct MatrixPart {
+    std::string name;
+    int in, out;
+    int row = 0, column = 0;  // where it goes
 };
 
-// Readers: check the shape, convert to f32 and to the layout above.
+// Readers: check the shapes and convert to the layouts above.  rows: steps a frame (LayerPlan).
 Linear read_linear(const GgufFile &f, const Kernels &k, const std::string &weight,
-                   const std::string &bias, int in, int out);
-CausalConv read_causal_conv(const GgufFile &f, const Kernels &k, const std::string &name, int in,
-                            int out, int dilation);
-TransposedConv read_transposed_conv(const GgufFile &f, const Kernels &k, const std::string &name,
-                                    int in, int out, int stride);
+                   const std::string &bias, int in, int out, int rows);
+// Several matrices in one product of in inputs and out outputs; together they must fill it.
+Linear read_joined(const GgufFile &f, const Kernels &k, int in, int out,
+                   const std::vector<MatrixPart> &parts, int rows);
 DepthwiseConv read_depthwise_conv(const GgufFile &f, const std::string &name, int channels);
-Snake read_snake(const GgufFile &f, const std::string &name, int channels);
-FloatBuffer read_vector(const GgufFile &f, const std::string &name, int n);
 
 }  // namespace kz

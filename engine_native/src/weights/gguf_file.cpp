@@ -1,5 +1,7 @@
 #include "weights/gguf_file.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -135,9 +137,13 @@ uint64_t GgufFile::offset(const ggml_tensor *tensor) const {
 
 void GgufFile::read(const ggml_tensor *tensor, void *out) const {
     const size_t size = ggml_nbytes(tensor);
-    if (std::fseek(file_, static_cast<long>(offset(tensor)), SEEK_SET) != 0 ||
-        std::fread(out, 1, size, file_) != size) {
-        fail(KZ_ERR_FILE, "%s: cannot read tensor %s", path_.c_str(), tensor->name);
+    const auto begin = static_cast<off_t>(offset(tensor));
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = pread(fileno(file_), static_cast<char *>(out) + done, size - done,
+                                begin + static_cast<off_t>(done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) fail(KZ_ERR_FILE, "%s: cannot read tensor %s", path_.c_str(), tensor->name);
+        done += static_cast<size_t>(n);
     }
 }
 

@@ -38,7 +38,7 @@ class GgufFile {
     // The same, and its shape must be this one; -1 accepts any size.
     const ggml_tensor *require(const std::string &name, std::initializer_list<int64_t> ne) const;
 
-    // The bytes of a tensor, as the file holds them.
+    // The bytes of a tensor, as the file holds them.  Several threads may read at once.
     void read(const ggml_tensor *tensor, void *out) const;
     // The values of a tensor as f32, whatever its type.
     FloatBuffer read_f32(const ggml_tensor *tensor) const;

@@ -1,0 +1,116 @@
+#include "runtime/team.h"
+
+#include <thread>
+#include <vector>
+
+#include "testing.h"
+
+using namespace kz;
+
+namespace {
+
+// A team with n threads helping, for the length of a scope.
+struct Helped {
+    explicit Helped(int n) : helpers(team, n) {
+        while (team.helpers() < n) std::this_thread::yield();
+    }
+    Team team;
+    Helpers helpers;
+};
+
+}  // namespace
+
+TEST(every_item_is_done_once_before_run_returns) {
+    for (int helpers : {0, 1, 3}) {
+        Helped h(helpers);
+        for (int round = 0; round < 2000; round++) {
+            const int n = round % 37;
+            std::vector<int> counts(static_cast<size_t>(n));  // plain: run() orders the accesses
+            h.team.run(n, [&](int i) { counts[static_cast<size_t>(i)]++; });
+            for (const int c : counts) {
+                if (c != 1) CHECK_EQ(c, 1);
+            }
+        }
+    }
+}
+
+TEST(helpers_take_part) {
+    Helped h(1);
+    std::atomic<int> others{0};
+    const auto owner = std::this_thread::get_id();
+    // The owner waits inside its first item for the helper to take the other.
+    h.team.run(2, [&](int) {
+        if (std::this_thread::get_id() != owner) {
+            others++;
+        } else {
+            while (others == 0) std::this_thread::yield();
+        }
+    });
+    CHECK_EQ(others.load(), 1);
+}
+
+TEST(a_sleeping_helper_wakes_for_a_section_and_to_leave) {
+    Helped h(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long past its spinning
+    std::atomic<bool> other{false};
+    const auto owner = std::this_thread::get_id();
+    h.team.run(2, [&](int) {
+        if (std::this_thread::get_id() != owner) {
+            other = true;
+        } else {
+            while (!other) std::this_thread::yield();
+        }
+    });
+    CHECK(other);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // ~Helped wakes it to leave
+}
+
+TEST(helpers_come_and_go) {
+    Team team;
+    std::atomic<bool> stop{false};
+    std::thread visitor([&] {
+        while (!stop) {
+            std::atomic<bool> leave{false};
+            std::thread caller([&] {
+                leave = true;
+                team.wake();
+            });
+            team.help(leave);
+            caller.join();
+        }
+    });
+    for (int round = 0; round < 5000; round++) {
+        std::vector<int> counts(8);
+        team.run(8, [&](int i) { counts[static_cast<size_t>(i)]++; });
+        for (const int c : counts) {
+            if (c != 1) CHECK_EQ(c, 1);
+        }
+    }
+    stop = true;
+    visitor.join();
+    CHECK_EQ(team.helpers(), 0);
+}
+
+TEST(what_an_item_throws_comes_out_of_run) {
+    for (const int helpers : {0, 2}) {
+        Helped h(helpers);
+        for (int round = 0; round < 200; round++) {
+            std::vector<int> counts(9);
+            CHECK_ERROR(h.team.run(9,
+                                   [&](int i) {
+                                       counts[static_cast<size_t>(i)]++;
+                                       if (i == round % 9) fail(KZ_ERR_COMPUTE, "item %d", i);
+                                   }),
+                        KZ_ERR_COMPUTE, "item");
+            h.team.run(9, [&](int i) { counts[static_cast<size_t>(i)] = 5; });
+            CHECK(counts == std::vector<int>(9, 5));
+        }
+    }
+}
+
+TEST(more_items_than_can_be_shared_are_done_too) {
+    Helped h(1);
+    std::vector<int> counts(Team::kMaxItems + 10);
+    h.team.run(static_cast<int>(counts.size()), [&](int i) { counts[static_cast<size_t>(i)]++; });
+    CHECK(counts == std::vector<int>(counts.size(), 1));
+}
