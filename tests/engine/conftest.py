@@ -16,6 +16,12 @@ from kazeia_engine.convert import convert
 GoldenCase = Callable[[str, str], dict[str, npt.NDArray[Any]]]
 
 
+@pytest.fixture(autouse=True)
+def _children_wait_passively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp's OpenMP threads spin at every barrier: minutes for a test on a busy machine."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+
+
 @pytest.fixture(scope="session")
 def golden_dir() -> Path:
     """The folder of the committed golden data."""

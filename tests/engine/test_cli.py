@@ -34,7 +34,17 @@ def folder(golden_models: dict[str, Path]) -> Path:
 
 def test_help_lists_the_commands() -> None:
     out = run("--help").stdout
-    for command in ("convert", "synth", "validate", "bench", "tokenize", "pull", "doctor"):
+    for command in (
+        "convert",
+        "synth",
+        "quantize",
+        "validate",
+        "quality",
+        "bench",
+        "tokenize",
+        "pull",
+        "doctor",
+    ):
         assert command in out
 
 
@@ -106,22 +116,53 @@ def test_damaged_model(tmp_path: Path, folder: Path, command: str) -> None:
 
 def test_bench_writes_json(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "bench.json"
-    options = ("--frames", "6", "--repeat", "1", "--chunk", "3", "--json", target)
+    options = ("--frames", "6", "--repeat", "1", "--chunk", "3", "--busy", "1", "--json", target)
     result = run("bench", "--model", folder, *options)
     figures = json.loads(target.read_text())
     assert {"rtf", "ttfb_ms", "stages_ms_per_frame", "rss_mb", "machine"} <= figures.keys()
-    assert (figures["chunk"], figures["frames"]) == (3, 6)
+    assert (figures["chunk"], figures["frames"], figures["busy"]["processes"]) == (3, 6, 1)
+    assert figures["verdict"] in " ".join(result.stdout.split())
     assert "ms a frame" in result.stdout
     assert f"{figures['rtf']:.3f}" in result.stdout
+    assert "estimate: rtf" in result.stderr
+
+
+def test_bench_synthetic(tmp_path: Path) -> None:
+    target = tmp_path / "bench.json"
+    run("bench", "--synthetic", "tiny", "--type", "f16", "--json", target)
+    figures = json.loads(target.read_text())
+    assert (figures["model"], figures["formats"]["talker"]) == ("synth-tiny", "f16")
+    assert (figures["frames"], figures["repeat"]) == (24, 1)
+
+
+def test_bench_compares(tmp_path: Path) -> None:
+    run("synth", "--size", "tiny", "-o", tmp_path)
+    options = ("--frames", "3", "--repeat", "1", "--compare")
+    out = run("bench", "--model", tmp_path, *options).stdout
+    assert "llama.cpp" in out
+    assert "first audio, s" in out
+
+
+def test_bench_fails_where_llama_cpp_does(folder: Path) -> None:
+    options = ("--frames", "3", "--repeat", "1", "--compare")
+    result = run("bench", "--model", folder, *options, expect=1)
+    assert "llama.cpp failed" in error_line(result)
+    assert "ms a frame" in result.stdout  # the rest is shown
 
 
 @pytest.mark.parametrize(
     "wrong",
     [("--chunk", "often"), ("--chunk", "-1"), ("--frames", "0"), ("--repeat", "0"),
-     ("--threads", "0"), ("--json", "/nonexistent-folder/x.json")],
+     ("--threads", "0"), ("--json", "/nonexistent-folder/x.json"), ("--busy", "-1"),
+     ("--synthetic", "9b")],
 )  # fmt: skip
 def test_bench_refuses(folder: Path, wrong: tuple[str, str]) -> None:
     error_line(run("bench", "--model", folder, *wrong, expect=2))
+
+
+def test_bench_needs_something_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KZTTS_MODEL", raising=False)
+    assert "--synthetic" in error_line(run("bench", expect=2))
 
 
 def test_tokenize(folder: Path, tmp_path: Path) -> None:
@@ -191,6 +232,6 @@ def test_missing_option_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_doctor() -> None:
     out = run("doctor").stdout
-    for word in ("cores", "memory", "ggml", "0.6b", "1.7b", "q8_0", "real time?"):
+    for word in ("cores", "memory", "GFLOP/s", "ggml", "0.6b", "1.7b", "q8_0", "real time?"):
         assert word in out
     assert "PROBLEM" not in out

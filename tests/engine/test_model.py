@@ -113,12 +113,15 @@ def test_formats_of_the_decoder_stay_close(golden_dir: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("kind", "relative"),
-    [("f16", 0.01), ("bf16", 0.03), ("q8_0", 0.03), ("q4_0", 0.1), ("q5_1", 0.05)],
+    [("f16", 0), ("bf16", 0), ("q8_0", 0.001), ("q4_0", 0.001), ("q5_1", 0.05)],
 )
 def test_quantised_products_follow_their_dequantised_weights(
     tmp_path: Path, kind: str, relative: float
 ) -> None:
-    """ggml's quantised products against f32 products over the very same weights."""
+    """Products in the file's types against f32 products over the very same weights.
+
+    Ours round the inputs to 16 bits at most; ggml's (q5_1) to 8.
+    """
     synth(tmp_path, size="tiny", type=kind)
     greedy: dict[str, Any] = {"temperature": 0.0, "cp_temperature": 0.0, "frames": 4}
     with Model.load(tmp_path) as auto, Model.load(tmp_path, precision="f32") as exact:
@@ -129,7 +132,8 @@ def test_quantised_products_follow_their_dequantised_weights(
         assert np.isfinite(auto.synthesize(TEXT, max_frames=3, ignore_eos=True).pcm).all()
     for stage in ("talker_logits", "cp_logits"):
         difference = np.sqrt(np.mean((a[stage] - b[stage]) ** 2))
-        assert 0 < difference < relative * np.sqrt(np.mean(b[stage] ** 2)), stage
+        assert difference <= relative * np.sqrt(np.mean(b[stage] ** 2)), stage
+        assert (difference > 0) == (relative > 0), stage
 
 
 def test_f32_precision_dequantises(golden_dir: Path, tmp_path: Path) -> None:

@@ -143,6 +143,19 @@ def test_decoder_stages(
         assert_close(pcm, expected["pcm"].ravel(), tolerance=1e-4, what=f"chunk {chunk}")
 
 
+@pytest.mark.parametrize("case", ["decoder_stages", "decoder_window"])
+def test_decoder_with_minimal_filters(
+    case: str, models: dict[str, Model], golden_models: dict[str, Path], golden_case: GoldenCase
+) -> None:
+    """The decoder as it runs by default, in the model wide enough that some layers use filters."""
+    expected = golden_case("custom-projected", case)
+    with Model.load(golden_models["custom-projected"]) as model:
+        pcm = model.decode(expected["codes"])
+    assert_close(pcm, expected["pcm"].ravel(), tolerance=1e-4, what=case)
+    direct = models["custom-projected"].decode(expected["codes"])
+    assert (pcm != direct).any(), "no layer used a filter"
+
+
 def test_a_pair_of_llama_cpps_converter(
     models: dict[str, Model], golden_manifest: dict[str, Any], golden_case: GoldenCase
 ) -> None:

@@ -31,6 +31,9 @@ __all__ = [
     "GuardStruct",
     "InfoStruct",
     "LoadParams",
+    "MachineStruct",
+    "MeasureParams",
+    "PassesStruct",
     "PromptStruct",
     "ResultStruct",
     "SamplingStruct",
@@ -44,7 +47,7 @@ __all__ = [
 ]
 
 OK, END, TIMEOUT = 0, 1, 2
-_ABI_VERSION = 2
+_ABI_VERSION = 3
 _N_STAGES = 10
 
 _ERRORS: dict[int, Callable[[str], Exception]] = {
@@ -69,6 +72,7 @@ class LoadParams(C.Structure):
         ("precision", C.c_int32),
         ("n_threads", C.c_int32),
         ("keep_ggml_log", C.c_int32),
+        ("backend", C.c_int32),
     ]
 
 
@@ -127,6 +131,7 @@ class PromptStruct(C.Structure):
         ("pad_text_id", C.c_int32),
         ("text_open", C.c_int32),
         ("n_text_tokens", C.c_int32),
+        ("n_prefix", C.c_int32),
     ]
 
 
@@ -209,6 +214,43 @@ class TraceOut(C.Structure):
     ]
 
 
+class MeasureParams(C.Structure):
+    """kz_measure_params"""
+
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_threads", C.c_int32),
+        ("seconds", C.c_double),
+        ("working_set", C.c_int64),
+    ]
+
+
+class MachineStruct(C.Structure):
+    """kz_machine"""
+
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_threads", C.c_int32),
+        ("working_set", C.c_int64),
+        ("read_gbs_1", C.c_double),
+        ("read_gbs_n", C.c_double),
+        ("gemm_gflops_1", C.c_double),
+        ("gemm_gflops_n", C.c_double),
+        ("kernels", C.c_char * 16),
+    ]
+
+
+class PassesStruct(C.Structure):
+    """kz_passes"""
+
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_threads", C.c_int32),
+        ("talker_s", C.c_double),
+        ("cp_s", C.c_double),
+    ]
+
+
 def _declare(lib: C.CDLL) -> None:
     handle = C.c_void_p
     calls: dict[str, tuple[Any, list[Any]]] = {
@@ -253,6 +295,8 @@ def _declare(lib: C.CDLL) -> None:
                 _FloatP,
             ],
         ),
+        "kz_measure_machine": (C.c_int, [C.POINTER(MeasureParams), C.POINTER(MachineStruct)]),
+        "kz_measure_passes": (C.c_int, [handle, C.POINTER(PassesStruct)]),
     }
     for name, (result, arguments) in calls.items():
         function = getattr(lib, name)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kazeia_engine.encoding import from_bf16_bits
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
-from kazeia_engine.quantize import from_bf16_bits
 
 __all__ = ["Checkpoint", "Json", "read_json"]
 

@@ -1,4 +1,4 @@
-"""The engine's tools: convert, synth, validate, bench, tokenize, pull and doctor.
+"""The engine's tools: convert, synth, quantize, validate, quality, bench, tokenize, pull, doctor.
 
 `kazeia_server.cli` offers these commands beside its own.  Heavy imports are made in the commands.
 Exit codes: 0 all went well, 1 a check or the work failed, 2 the input was unusable.
@@ -39,11 +39,15 @@ _Threads = Annotated[int | None, typer.Option(help="Cores to use; all by default
 _Type = Annotated[
     str, typer.Option("--type", help="Weight type: f32, f16, bf16, q8_0, q6_k, q5_k, q4_k, ...")
 ]
+_TalkerType = Annotated[
+    str | None, typer.Option("--talker", help="Talker's type; by default --type.")
+]
 _CpType = Annotated[
-    str | None, typer.Option(help="Code predictor's type; by default --type, but at least q8_0.")
+    str | None,
+    typer.Option("--cp", help="Code predictor's type; by default --type, but at least q8_0."),
 ]
 _DecoderType = Annotated[
-    str | None, typer.Option(help="Decoder's type; by default f16 (f32 with --type f32).")
+    str | None, typer.Option("--decoder", help="Decoder's type; by default f16, with f32 f32.")
 ]
 
 
@@ -52,6 +56,7 @@ def convert(
     source: Annotated[Path, typer.Argument(help="Official model folder (safetensors).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the GGUF pair.")],
     type: _Type = "q8_0",
+    talker_type: _TalkerType = None,
     cp_type: _CpType = None,
     decoder_type: _DecoderType = None,
 ) -> None:
@@ -63,6 +68,7 @@ def convert(
             source,
             output,
             type=type,
+            talker_type=talker_type,
             cp_type=cp_type,
             decoder_type=decoder_type,
             progress=progress,
@@ -75,6 +81,7 @@ def synth(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the GGUF pair.")],
     size: Annotated[str, typer.Option(help="0.6b, 1.7b or tiny.")] = "0.6b",
     type: _Type = "q8_0",
+    talker_type: _TalkerType = None,
     cp_type: _CpType = None,
     decoder_type: _DecoderType = None,
     seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
@@ -87,9 +94,41 @@ def synth(
             output,
             size=size,
             type=type,
+            talker_type=talker_type,
             cp_type=cp_type,
             decoder_type=decoder_type,
             seed=seed,
+            progress=progress,
+        )
+    _report(report)
+
+
+@app.command()
+def quantize(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Folder with the GGUF pair.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the new pair.")],
+    talker_type: Annotated[
+        str | None, typer.Option("--talker", help="f32, f16, bf16, q8_0 or q4_0; else copied.")
+    ] = None,
+    cp_type: Annotated[
+        str | None, typer.Option("--cp", help="Code predictor: the same types; else copied.")
+    ] = None,
+    decoder_type: Annotated[
+        str | None, typer.Option("--decoder", help="f32 or f16; else copied.")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Write over files of the same names.")] = False,
+) -> None:
+    """Write a GGUF pair in other weight types, part by part."""
+    from kazeia_engine.quantize import quantize as run
+
+    with _errors_as_exit_codes(), _progress() as progress:
+        report = run(
+            source,
+            output,
+            talker_type=talker_type,
+            cp_type=cp_type,
+            decoder_type=decoder_type,
+            force=force,
             progress=progress,
         )
     _report(report)
@@ -116,37 +155,113 @@ def validate(
 
 
 @app.command()
-def bench(
+def quality(
     model: _ModelPath,
-    frames: Annotated[int, typer.Option(help="Length of every run, 80 ms a frame.")] = 64,
-    chunk: Annotated[str, typer.Option(help="Frames a chunk: auto, 0 or K.")] = "auto",
-    repeat: Annotated[int, typer.Option(help="Measured runs a chunk policy.")] = 3,
+    reference: Annotated[Path, typer.Option(help="The same model in a better format.")],
+    frames: Annotated[int, typer.Option(help="Frames of each text, and of the decoder.")] = 32,
+    speaker: Annotated[str | None, typer.Option(help="Speaker of the texts.")] = None,
+    as_stored: Annotated[
+        bool, typer.Option("--as-stored", help="Compute the reference in its own format, not f32.")
+    ] = False,
+    min_snr: Annotated[float, typer.Option(help="Gate: dB of the decoder's audio.")] = 35.0,
+    min_talker: Annotated[
+        float | None, typer.Option(help="Gate: agreement, 0..1; 0.95 at 8 bits, 0.80 below.")
+    ] = None,
+    min_cp: Annotated[
+        float | None, typer.Option(help="Gate: agreement, 0..1; 0.75 at 8 bits, 0.40 below.")
+    ] = None,
     threads: _Threads = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures here.")
     ] = None,
 ) -> None:
-    """Measure speed, time to first audio and memory."""
-    from kazeia_engine.bench import bench as run
+    """Compare a quantised model with its reference.  Exit code 1 below the gate."""
+    from kazeia_engine.quality import Limits
+    from kazeia_engine.quality import quality as run
 
     with _errors_as_exit_codes():
-        if chunk != "auto" and not chunk.isdecimal():
-            _refuse(f"--chunk is {chunk!r}: expected auto, 0 or a number of frames")
-        if json_file is not None and not json_file.absolute().parent.is_dir():
-            _refuse(f"{json_file.parent} is not a folder: cannot write {json_file}")
-        if json_file is not None and json_file.is_dir():
-            _refuse(f"{json_file} is a folder: expected the name of a JSON file")
+        if json_file is not None and (
+            json_file.is_dir() or not json_file.absolute().parent.is_dir()
+        ):
+            _refuse(f"{json_file} cannot be written: expected a file name in a folder that exists")
         figures = run(
             model,
+            reference,
             frames=frames,
-            chunk=chunk if chunk == "auto" else int(chunk),
-            repeat=repeat,
+            speaker=speaker,
             threads=threads,
+            precision="auto" if as_stored else "f32",
+            limits=Limits(min_snr, min_talker, min_cp),
             log=_note,
         )
         if json_file is not None:
             json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    _show_bench(figures)
+    _show_quality(figures)
+    if figures["failures"]:
+        _refuse("below the gate: " + "; ".join(figures["failures"]), _FAILED)
+
+
+@app.command()
+def bench(
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", envvar="KZTTS_MODEL", help="Folder with the two GGUF files."),
+    ] = None,
+    synthetic: Annotated[
+        str | None,
+        typer.Option(help="In place of a model: random weights of a size, 0.6b or 1.7b."),
+    ] = None,
+    type: _Type = "q8_0",
+    frames: Annotated[
+        int | None, typer.Option(help="Length of a run, 80 ms a frame; 64, synthetic 24.")
+    ] = None,
+    chunk: Annotated[str, typer.Option(help="Frames a chunk: auto, 0 or K.")] = "auto",
+    repeat: Annotated[
+        int | None, typer.Option(help="Measured runs of everything; 3, synthetic 1.")
+    ] = None,
+    threads: _Threads = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="The same through llama.cpp, in turn.")
+    ] = False,
+    busy: Annotated[int, typer.Option(help="How much slower beside so many busy processes.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures here.")
+    ] = None,
+) -> None:
+    """Measure the machine, then speed, time to first audio and memory of a model on it.
+
+    --type is that of --synthetic, whose model is written to a temporary folder and removed.
+    """
+    from kazeia_engine.bench import Settings, bench_synthetic
+    from kazeia_engine.bench import bench as run
+    from kazeia_engine.bench.tables import progress, show
+
+    if chunk != "auto" and not chunk.isdecimal():
+        _refuse(f"--chunk is {chunk!r}: expected auto, 0 or a number of frames")
+    _check_json_target(json_file)
+    with _errors_as_exit_codes():
+        settings = Settings(
+            frames=frames if frames is not None else 24 if synthetic else 64,
+            chunk=chunk if chunk == "auto" else int(chunk),
+            repeat=repeat if repeat is not None else 1 if synthetic else 3,
+            threads=threads,
+            compare=compare,
+            busy=busy,
+        )
+        with progress(Console(stderr=True), _note) as (log, step):
+            if synthetic is not None:
+                figures = bench_synthetic(
+                    synthetic, settings, type=type, log=log, step=step, progress=_tenths(log)
+                )
+            elif model is not None:
+                figures = run(model, settings, log=log, step=step)
+            else:
+                _refuse("bench needs --model DIR, or --synthetic 0.6b to try without a model")
+        if json_file is not None:
+            json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        show(_console(), figures)
+    if "error" in (figures["compare"] or {}):
+        _refuse(figures["compare"]["error"], _FAILED)
 
 
 @app.command()
@@ -197,6 +312,7 @@ def doctor() -> None:
     from rich.table import Table
 
     from kazeia_engine.doctor import findings, outlooks
+    from kazeia_engine.machine import Speed, busy_warning
 
     console = _console()
     with _errors_as_exit_codes():
@@ -206,17 +322,22 @@ def doctor() -> None:
             problem = "" if finding.ok else "PROBLEM: "
             facts.add_row(finding.what, problem + finding.value)
         console.print(facts)
-        table = Table("model", "weights", "GB read a second", "best RTF", "real time?", box=None)
-        for o in outlooks():
-            table.add_row(
-                o.model, o.formats, f"{o.gb_per_second:.1f}", f"{o.best_rtf:.2f}", o.verdict
-            )
+        if not all(finding.ok for finding in found):
+            raise typer.Exit(_FAILED)
+        speed = Speed.measure(seconds=1.0)
         console.print()
+        console.print(
+            f"memory {speed.read_gbs_n:.1f} GB/s and f32 products {speed.gflops_n:.1f} GFLOP/s on "
+            f"{speed.threads} threads, measured with the engine's own loops ({speed.kernels})"
+        )
+        if (warning := busy_warning(speed.foreign_cores)) is not None:
+            console.print(f"warning: {warning}")
+        table = Table("model", "weights", "GB read a second", "rtf", "real time?", box=None)
+        for o in outlooks(speed):
+            table.add_row(o.model, o.formats, f"{o.gb_per_second:.1f}", f"{o.rtf:.2f}", o.verdict)
         console.print(table)
-        console.print("best RTF: memory and arithmetic at their measured full speed.")
-        console.print("`kazeia synth` and `kazeia bench` measure the true one without a download.")
-    if not all(finding.ok for finding in found):
-        raise typer.Exit(_FAILED)
+        console.print("rtf: estimated from these figures, products and reading at full speed.")
+        console.print("`kazeia bench --synthetic 0.6b` measures without a download.")
 
 
 def _console() -> Console:
@@ -230,34 +351,52 @@ def _report(report: ConvertReport) -> None:
     typer.echo(f"{report.codec} ({report.codec_bytes / 1e6:.1f} MB)")
     for note in report.notes:
         typer.echo(f"note: {note}", err=True)
+    if report.types.lossy:
+        typer.echo(
+            f"warning: lossy: the code predictor needs 8 bits; in {report.types.cp} about half of "
+            "its codes change (`kazeia quality` counts them)",
+            err=True,
+        )
 
 
-def _show_bench(figures: dict[str, Any]) -> None:
+def _show_quality(figures: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from kazeia_engine.quality import MAX_SNR
+
     console = _console()
-    machine = figures["machine"]
-    console.print(f"{figures['model']} on {machine['cpu']}, {machine['cores']} cores")
-    policies = Table("chunk", "rtf", "first audio ms", "chunks", "total s", "codes", box=None)
-    for p in figures["policies"].values():
-        policies.add_row(
-            str(p["chunk"]),
-            f"{p['rtf']:.3f}",
-            f"{p['ttfb_ms']:.0f}",
-            str(p["n_chunks"]),
-            f"{p['wall_s']:.2f}",
-            p["fingerprint"],
-        )
-    console.print(policies)
-    stages = Table("stage", "ms a frame", box=None)
-    for name, ms in figures["stages_ms_per_frame"].items():
-        stages.add_row(name, f"{ms:.2f}")
-    console.print(stages)
+    columns = ("KL mean", "KL 99 %", "KL max", "top 1", "top 5", "choices")
+    table = Table("codebook", *columns, box=None)
+    rows = [
+        *((str(i), row) for i, row in enumerate(figures["codebooks"])),
+        ("talker (0)", figures["talker"]),
+        ("code predictor (1..)", figures["cp"]),
+    ]
+    for name, d in rows:
+        kl = (f"{d[key]:.4f}" for key in ("kl_mean", "kl_p99", "kl_max"))
+        table.add_row(name, *kl, f"{d['top1']:.1%}", f"{d['top5']:.1%}", str(d["choices"]))
+    console.print(table)
+    for name, snr in figures["decoder"].items():
+        found = "the same audio" if snr == MAX_SNR else f"{snr:.1f} dB"
+        console.print(f"decoder, {name} codes: {found}")
+    for name, size in figures["bytes"].items():
+        talker, codec = size["talker"] / 1e6, size["codec"] / 1e6
+        console.print(f"{name}: {talker:.1f} + {codec:.1f} MB")
+    limits = figures["limits"]
     console.print(
-        f"chunk 1 takes {figures['chunk1_over_chunk0']:.2f} times as long as chunk 0; peak memory "
-        f"{figures['rss_mb']:.0f} MB, model {figures['model_mb']:.0f} MB, "
-        f"loaded in {figures['load_s']:.2f} s"
+        f"gate: talker {limits['talker']:.0%}, code predictor {limits['cp']:.0%}, "
+        f"decoder {limits['snr']:g} dB"
     )
+    for note in figures["notes"]:
+        console.print(f"note: {note}")
+
+
+def _check_json_target(path: Path | None) -> None:
+    """Refuses now what would fail after minutes."""
+    if path is not None and not path.absolute().parent.is_dir():
+        _refuse(f"{path.parent} is not a folder: cannot write {path}")
+    if path is not None and path.is_dir():
+        _refuse(f"{path} is a folder: expected the name of a JSON file")
 
 
 def _read_ids(path: Path) -> list[int]:
@@ -304,7 +443,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal, a line every tenth elsewhere; called with name, bytes done, all."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _tenths()
+        yield _tenths(_note)
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -319,7 +458,8 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
-def _tenths() -> Callable[[str, int, int], None]:
+def _tenths(note: Callable[[str], None]) -> Callable[[str, int, int], None]:
+    """A line every tenth."""
     last = -1
 
     def update(name: str, done: int, total: int) -> None:
@@ -327,7 +467,7 @@ def _tenths() -> Callable[[str, int, int], None]:
         tenth = 10 * done // total if total else 10
         if tenth != last:
             last = tenth
-            _note(f"{10 * tenth:3d} % {name}")
+            note(f"{10 * tenth:3d} % {name}")
 
     return update
 

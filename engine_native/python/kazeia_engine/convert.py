@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.checkpoint import Checkpoint, Json, read_json
+from kazeia_engine.encoding import encode_tensor
 from kazeia_engine.errors import InvalidInput, ModelFormatError, ModelNotFound
 from kazeia_engine.gguf_layout import (
     CodecShape,
@@ -33,10 +34,9 @@ from kazeia_engine.gguf_layout import (
     write_gguf,
 )
 from kazeia_engine.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
-from kazeia_engine.quantize import encode
 from kazeia_engine.types import ModelKind
 
-__all__ = ["ConvertReport", "convert", "placeholder_speaker"]
+__all__ = ["ConvertReport", "convert", "fallback_notes", "placeholder_speaker"]
 
 _KINDS: tuple[ModelKind, ...] = ("custom_voice", "voice_design", "base")
 _TEXT_ROWS = 4096  # rows of the text table projected at once
@@ -60,13 +60,15 @@ def convert(
     out: Path,
     *,
     type: str = "q8_0",
+    talker_type: str | None = None,
     cp_type: str | None = None,
     decoder_type: str | None = None,
     progress: Progress | None = None,
 ) -> ConvertReport:
     """Converts the folder `source` into a pair of GGUF files in the folder `out`.
 
-    type: weight type of the talker's matrices; "f32" keeps everything exact.
+    type: weight type of all parts; "f32" keeps everything exact.
+    talker_type: of the talker; by default `type`.
     cp_type: of the code predictor; by default `type`, but at least q8_0.
     decoder_type: of the codec decoder; by default f16 (f32 with type f32).
     progress: called after each tensor with its name, the bytes done and all bytes of the file.
@@ -75,7 +77,7 @@ def convert(
     InvalidInput for an unknown type.
     """
     source, out = Path(source), Path(out)
-    types = PartTypes.resolve(type, cp_type, decoder_type)
+    types = PartTypes.resolve(type, talker_type, cp_type, decoder_type)
     if not source.is_dir():
         raise ModelNotFound(f"{source} is not a folder; expected an official model folder")
     if out.exists() and not out.is_dir():
@@ -115,11 +117,12 @@ def convert(
         types=types,
         talker_bytes=talker_bytes,
         codec_bytes=codec_bytes,
-        notes=_fallback_notes((*talker, *codec), types),
+        notes=fallback_notes((*talker, *codec), types),
     )
 
 
-def _fallback_notes(tensors: Iterable[tuple[TensorSpec, str]], types: PartTypes) -> tuple[str, ...]:
+def fallback_notes(tensors: Iterable[tuple[TensorSpec, str]], types: PartTypes) -> tuple[str, ...]:
+    """What to tell about matrices whose rows do not divide into blocks of the wanted type."""
     counts: dict[tuple[str, str, int], int] = {}
     for spec, got in tensors:
         if spec.role in ("matrix", "down") and spec.part != "speaker":
@@ -360,10 +363,7 @@ class _Reader:
     def rows(self, spec: TensorSpec, type: str) -> Iterator[npt.NDArray[Any]]:
         """The encoded pieces of a tensor, in order."""
         for piece in self._values(spec):
-            encoded = encode(piece, type)
-            if type == "f16" and not np.isfinite(encoded).all():
-                raise ModelFormatError(f"tensor {spec.name} holds values beyond the f16 range")
-            yield encoded
+            yield encode_tensor(spec.name, piece, type)
 
     def _values(self, spec: TensorSpec) -> Iterator[npt.NDArray[np.float32]]:
         source, width = self._checkpoint(spec), spec.shape[-1]

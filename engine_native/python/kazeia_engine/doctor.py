@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from kazeia_engine.errors import KazeiaError
-from kazeia_engine.machine import Machine, bandwidth, gflops
+from kazeia_engine.gguf_layout import PartTypes
+from kazeia_engine.machine import Machine, Speed
+from kazeia_engine.synth import shape_of
+from kazeia_engine.work import FRAMES_PER_SECOND, Work, estimate
 
 __all__ = ["Finding", "Outlook", "findings", "outlooks"]
 
-_FRAMES_PER_SECOND = 12.5
-# Weights read for one frame: talker and its head once, the code predictor's body in 15 passes and
-# its heads once.
-_TALKER = {"0.6b": 443e6, "1.7b": 1416e6}
-_CP = 15 * 78.6e6 + 31.5e6
-_DECODER_GMAC = 31.0  # for a second of audio
-_BYTES = {"q4_k": 4.5 / 8, "q8_0": 8.5 / 8, "f16": 2.0}
-_LAYOUTS = (("q4_k", "q8_0"), ("q8_0", "q8_0"), ("f16", "f16"))  # talker, code predictor
+_SIZES = ("0.6b", "1.7b")
+_TYPES = ("q4_k", "q8_0", "f16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +30,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The best real-time factor a model can have here: memory and arithmetic at full speed."""
+    """How fast a model should be here, by `kazeia_engine.work.estimate`."""
 
     model: str
     formats: str
-    gb_per_second: float  # read from memory for a second of audio at real time
-    best_rtf: float
+    gb_per_second: float  # read from memory for a second of speech in a second
+    rtf: float
 
     @property
     def verdict(self) -> str:
-        """In words; a real run reaches a third to three quarters of the best."""
-        if self.best_rtf < 0.6:
+        """In words; a real run takes up to twice the estimate."""
+        if self.rtf < 0.6:
             return "yes"
-        return "perhaps" if self.best_rtf < 1.0 else "no"
+        return "perhaps" if self.rtf < 1.0 else "no"
 
 
 def findings() -> list[Finding]:
@@ -63,23 +60,21 @@ def findings() -> list[Finding]:
     ]
 
 
-def outlooks(*, bytes_per_second: float | None = None, flops: float | None = None) -> list[Outlook]:
-    """What each model and weight format would need here.
+def outlooks(speed: Speed) -> list[Outlook]:
+    """What each model and weight format needs on a machine of this speed.
 
-    bytes_per_second, flops (in billions a second): measured when None, in about a second.
+    The estimate is the sum over talker, code predictor and decoder, each the longer of reading and
+    multiplying; see `kazeia_engine.work.estimate`.
     """
-    rate = bandwidth() if bytes_per_second is None else bytes_per_second
-    gmac_per_second = (gflops() if flops is None else flops) / 2
     table = []
-    for model, talker_weights in _TALKER.items():
-        for talker, cp in _LAYOUTS:
-            read = talker_weights * _BYTES[talker] + _CP * _BYTES[cp]
-            needed = read * _FRAMES_PER_SECOND
-            formats = talker if talker == cp else f"talker {talker}, code predictor {cp}"
-            # Every weight read is a multiplication too.
-            arithmetic = (talker_weights + _CP) * _FRAMES_PER_SECOND / 1e9 + _DECODER_GMAC
-            best = max(needed / rate, arithmetic / gmac_per_second)
-            table.append(Outlook(model, formats, needed / 1e9, best))
+    for model in _SIZES:
+        shape = shape_of(model)
+        for type in _TYPES:
+            types = PartTypes.resolve(type)
+            work = Work.of_shape(shape, types)
+            read = (work.talker.read_bytes + work.cp.read_bytes) * FRAMES_PER_SECOND
+            formats = type if types.cp == type else f"talker {type}, code predictor {types.cp}"
+            table.append(Outlook(model, formats, read / 1e9, estimate(work, speed).rtf))
     return table
 
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes as C
 import os
 import platform
 import re
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from kazeia_engine import binding
 
-__all__ = ["Machine", "bandwidth", "gflops", "peak_rss_bytes", "usable_cores"]
+__all__ = [
+    "CpuWatch",
+    "Machine",
+    "Speed",
+    "busy_warning",
+    "forget_peak_rss",
+    "peak_rss_bytes",
+    "usable_cores",
+]
 
 _FEATURES = (
     "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16",
     "amx_int8", "asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme",
 )  # fmt: skip
-_MEASURE_S = 0.3
+_NOTICEABLE_CORES = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,14 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def forget_peak_rss() -> None:
+    """Lets `peak_rss_bytes` count from now on, where the system can (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_rss_bytes() -> int:
-    """Most memory this process ever had resident."""
+    """Most memory this process had resident, ever or since `forget_peak_rss`."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text()
         if match := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE):
@@ -74,38 +88,82 @@ def peak_rss_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def bandwidth(threads: int | None = None) -> float:
-    """Bytes a second read and written by copying, all threads together."""
-    threads = threads or usable_cores()
-    words = 1 << 23  # 64 MB a thread and side: beyond most last-level caches
-    pairs = [(np.ones(words), np.empty(words)) for _ in range(threads)]
+class CpuWatch:
+    """What other processes take of the processor from its making on."""
 
-    def copy(pair: tuple[Any, Any]) -> int:
-        n, end = 0, time.perf_counter() + _MEASURE_S
-        while time.perf_counter() < end:
-            np.copyto(pair[1], pair[0])
-            n += 1
-        return n
+    def __init__(self) -> None:
+        self._busy, self._own, self._start = _busy_seconds(), _own_seconds(), time.perf_counter()
 
-    for source, target in pairs:
-        np.copyto(target, source)  # pages in
-    with ThreadPoolExecutor(threads) as pool:
-        start = time.perf_counter()
-        copies = sum(pool.map(copy, pairs))
-        seconds = time.perf_counter() - start
-    return copies * words * 8 * 2 / seconds
+    def foreign_cores(self) -> float | None:
+        """Cores that others kept busy meanwhile, stolen ones included; None where unknown."""
+        busy = _busy_seconds()
+        if busy is None or self._busy is None:
+            return None
+        others = busy - self._busy - (_own_seconds() - self._own)
+        return max(0.0, others / (time.perf_counter() - self._start))
 
 
-def gflops() -> float:
-    """Billion f32 operations a second of numpy's matrix product, with its own threads."""
-    n = 512
-    a, b, out = (np.ones((n, n), np.float32) for _ in range(3))
-    np.matmul(a, b, out=out)
-    done, start = 0, time.perf_counter()
-    while time.perf_counter() - start < _MEASURE_S:
-        np.matmul(a, b, out=out)
-        done += 1
-    return done * 2 * n**3 / (time.perf_counter() - start) / 1e9
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What the engine's own loops reach on this machine at most, on one and on all threads."""
+
+    threads: int
+    kernels: str  # the loops chosen for this processor
+    working_set_mb: float  # read in one pass, beyond the caches
+    read_gbs_1: float  # 10^9 bytes a second from memory
+    read_gbs_n: float
+    gflops_1: float  # 10^9 f32 operations a second in products
+    gflops_n: float
+    foreign_cores: float | None  # what other processes took meanwhile
+
+    @classmethod
+    def measure(cls, threads: int | None = None, seconds: float = 2.0) -> Speed:
+        """Measures for about so many seconds; nothing else should run meanwhile.
+
+        threads: as many as the process may use when None.
+        Raises InvalidInput, and EngineError when the engine cannot be loaded.
+        """
+        params = binding.MeasureParams(C.sizeof(binding.MeasureParams), threads or 0, seconds, 0)
+        found = binding.MachineStruct(struct_size=C.sizeof(binding.MachineStruct))
+        watch = CpuWatch()
+        arguments = (C.byref(params), C.byref(found))
+        binding.check(binding.library().kz_measure_machine(*arguments))
+        return cls(
+            threads=found.n_threads,
+            kernels=found.kernels.decode(),
+            working_set_mb=found.working_set / 1e6,
+            read_gbs_1=found.read_gbs_1,
+            read_gbs_n=found.read_gbs_n,
+            gflops_1=found.gemm_gflops_1,
+            gflops_n=found.gemm_gflops_n,
+            foreign_cores=watch.foreign_cores(),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, rounded to what the measurement can say."""
+        return {k: round(v, 2) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+def busy_warning(foreign_cores: float | None) -> str | None:
+    """What to say about figures taken while others used so many cores; None: nothing."""
+    if foreign_cores is None or foreign_cores < _NOTICEABLE_CORES:
+        return None
+    return f"other processes kept {foreign_cores:.1f} cores busy: in quiet the figures are better"
+
+
+def _busy_seconds() -> float | None:
+    """CPU seconds all processes of the machine have used, with those stolen by its host."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[1:9])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def _cpuinfo() -> dict[str, str]:

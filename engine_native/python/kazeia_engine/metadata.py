@@ -9,8 +9,20 @@ import gguf
 from kazeia_engine.gguf_layout import FORMAT_VERSION, ModelShape, PartTypes, file_type
 from kazeia_engine.types import ModelKind
 
-__all__ = ["ModelFacts", "Vocabulary", "codec_metadata", "codec_token_names", "talker_metadata"]
+__all__ = [
+    "QUANTIZATION_KEY",
+    "SYNTHETIC_KEY",
+    "ModelFacts",
+    "Vocabulary",
+    "codec_metadata",
+    "codec_quantization",
+    "codec_token_names",
+    "talker_metadata",
+    "talker_quantization",
+]
 
+QUANTIZATION_KEY = "kazeia.quantization"
+SYNTHETIC_KEY = "kazeia.synthetic"
 _TALKER_ARCH = "qwen3tts"
 _CODEC_ID_KEYS = ("pad", "bos", "eos", "think", "nothink", "think_bos", "think_eos")
 
@@ -47,6 +59,7 @@ class ModelFacts:
     codec_rms_eps: float = 1e-5
     codec_window: int = 72
     sample_rate: int = 24000
+    synthetic: bool = False  # random weights
 
 
 def codec_token_names(facts: ModelFacts, codec_vocab: int) -> list[str]:
@@ -59,6 +72,16 @@ def codec_token_names(facts: ModelFacts, codec_vocab: int) -> list[str]:
     for key, i in facts.codec_ids.items():
         names[i] = "<|codec_eos_token|>" if key == "eos" else f"<|codec_{key}|>"
     return names
+
+
+def talker_quantization(types: PartTypes) -> str:
+    """The value of QUANTIZATION_KEY in the talker file."""
+    return f"talker {types.talker}"
+
+
+def codec_quantization(types: PartTypes) -> str:
+    """The value of QUANTIZATION_KEY in the codec file."""
+    return f"cp {types.cp}{' (lossy)' if types.lossy else ''}, decoder {types.decoder}"
 
 
 def talker_metadata(
@@ -82,6 +105,7 @@ def talker_metadata(
     w.add_float32(f"{arch}.rope.freq_base", facts.rope_theta)
     w.add_file_type(file_type(types.talker))
     w.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    w.add_string(QUANTIZATION_KEY, talker_quantization(types))
     _vocabulary(w, facts, shape, vocab)
     _kazeia(w, facts)
 
@@ -109,6 +133,8 @@ def _kazeia(w: gguf.GGUFWriter, facts: ModelFacts) -> None:
     w.add_uint32("kazeia.format", FORMAT_VERSION)
     w.add_string("kazeia.kind", facts.kind)
     w.add_string("kazeia.model_size", facts.model_size)
+    if facts.synthetic:
+        w.add_bool(SYNTHETIC_KEY, True)
     # GGUF has no empty arrays; a model without speakers or languages leaves the keys out.
     if facts.speakers:
         w.add_array("kazeia.speaker.names", list(facts.speakers))
@@ -131,6 +157,7 @@ def codec_metadata(
     w.add_name(facts.name)
     w.add_file_type(file_type(types.cp))
     w.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    w.add_string(QUANTIZATION_KEY, codec_quantization(types))
     # llama.cpp opens a codec file only with an audio encoder in it; its attention keys have no
     # meaning for this encoder but are required.
     w.add_bool("clip.has_audio_encoder", True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes as C
 import dataclasses
-import math
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,11 +18,14 @@ import numpy.typing as npt
 from kazeia_engine import binding
 from kazeia_engine.errors import EngineClosed, EngineError, InvalidInput
 from kazeia_engine.live import LiveStream
-from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.metadata import QUANTIZATION_KEY
+from kazeia_engine.modelfiles import ModelPair, find_pair, read_header
+from kazeia_engine.native_log import ggml_library
+from kazeia_engine.options import Options, guard_struct, integer, voice_options
 from kazeia_engine.prompt import Prompt, build_prompt, open_prompt, text_ids
 from kazeia_engine.stream import DecoderStream, Stream, as_codes
 from kazeia_engine.tokenizer import Tokenizer
-from kazeia_engine.types import Guard, ModelInfo, Result, TextMode
+from kazeia_engine.types import ModelInfo, Result, TextMode
 from kazeia_engine.vocabulary import ModelVocabulary
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ __all__ = ["Model"]
 
 Precision = Literal["auto", "f32"]
 _PRECISIONS = {"auto": 0, "f32": 1}
+Backend = Literal["auto", "ggml"]
+_BACKENDS = {"auto": 0, "ggml": 1}
 _DECODER_STAGES = (
     "quant",
     "preconv",
@@ -59,6 +64,7 @@ class Model:
         tokenizer: Tokenizer,
         vocabulary: ModelVocabulary,
         precision: Precision,
+        quantization: str = "",
     ) -> None:
         self._lib = binding.library()
         self._handle: C.c_void_p | None = handle
@@ -69,7 +75,7 @@ class Model:
         self._vocabulary = vocabulary
         self._native = binding.InfoStruct(struct_size=C.sizeof(binding.InfoStruct))
         binding.check(self._lib.kz_model_get_info(handle, C.byref(self._native)))
-        self.info: ModelInfo = _describe(self._native, vocabulary, precision)
+        self.info: ModelInfo = _describe(self._native, vocabulary, precision, quantization)
 
     @classmethod
     def load(
@@ -78,6 +84,7 @@ class Model:
         *,
         threads: int | None = None,
         precision: Precision = "auto",
+        backend: Backend = "auto",
     ) -> Model:
         """Loads the GGUF pair of a model.
 
@@ -86,34 +93,48 @@ class Model:
             threads: cores to use in all; None: as many as the process may run on.
             precision: "auto" keeps the weights as the files have them; "f32" dequantises
                 everything (the oracle that the fast formats are checked against).
+            backend: of the language models.  "auto" takes the engine's own kernels, and ggml
+                graphs for weight types that only ggml multiplies; "ggml" takes graphs for all (the
+                oracle of the kernels; slower).
 
         Raises:
             ModelNotFound: the path or one file of the pair does not exist.
             ModelFormatError: a file is damaged or no Qwen3-TTS model; names the tensor or key.
-            InvalidInput: threads or precision out of range.
+            InvalidInput: threads, precision or backend out of range.
         """
+        if backend not in _BACKENDS:
+            raise InvalidInput(
+                f"backend is {backend!r}, expected 'auto' or 'ggml'", param="backend"
+            )
         if precision not in _PRECISIONS:
             raise InvalidInput(
                 f"precision is {precision!r}, expected 'auto' or 'f32'", param="precision"
             )
         if threads is not None:
-            threads = _integer("threads", threads, 1, 1024)
+            threads = integer("threads", threads, 1, 1024)
         pair = find_pair(Path(path))
-        tokenizer = Tokenizer(pair.talker)
-        vocabulary = ModelVocabulary.load(pair.talker)
         params = binding.LoadParams(
             struct_size=C.sizeof(binding.LoadParams),
             precision=_PRECISIONS[precision],
             n_threads=threads or 0,
-            keep_ggml_log=1,  # the tokenizer has led it to native_log()
+            keep_ggml_log=1,  # led to native_log()
+            backend=_BACKENDS[backend],
         )
-        handle = C.c_void_p()
-        binding.check(
-            binding.library().kz_model_load(
-                os.fsencode(pair.talker), os.fsencode(pair.codec), C.byref(params), C.byref(handle)
-            )
-        )
-        return cls(handle, tokenizer, vocabulary, precision)
+        ggml_library()  # leads ggml's log lines before either thread can cause one
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            loading = pool.submit(_load_native, pair, params)
+            try:
+                tokenizer = Tokenizer(pair.talker)
+                vocabulary = ModelVocabulary.load(pair.talker)
+                told = (
+                    read_header(f).values.get(QUANTIZATION_KEY) for f in (pair.talker, pair.codec)
+                )
+                quantization = ", ".join(str(text) for text in told if text)
+            except BaseException:
+                if loading.exception() is None:
+                    binding.library().kz_model_free(loading.result())
+                raise
+            return cls(loading.result(), tokenizer, vocabulary, precision, quantization)
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of the text in its chat envelope: 3 role tokens, the text, 5 trailing."""
@@ -244,7 +265,7 @@ class Model:
             EngineClosed: the model was closed.
         """
 
-        voice = _voice_options(options)
+        voice = voice_options(options)
 
         def prepare(ids: list[int]) -> tuple[Prompt, binding.StreamParams]:
             prompt = open_prompt(self._vocabulary, self._tokenizer, ids, **voice)
@@ -269,7 +290,7 @@ class Model:
             InvalidInput: wrong shape, a code outside the codebook, or a negative chunk.
         """
         array = as_codes(codes, self._native.n_codebooks)
-        size = _integer("chunk", chunk, 0, 1 << 20) or max(1, len(array))
+        size = integer("chunk", chunk, 0, 1 << 20) or max(1, len(array))
         with self.decode_stream() as decoder:
             parts = [decoder.feed(array[i : i + size]) for i in range(0, len(array), size)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
@@ -300,7 +321,7 @@ class Model:
             codes [n, 16]. When end-of-speech came, hidden and logits have the row that chose it.
         """
         n = self._native
-        frames = _integer("frames", frames, 1, n.max_positions)
+        frames = integer("frames", frames, 1, n.max_positions)
         prompt, params = self._prepare(text, **{"max_frames": frames, **options})
         forced = None
         if force_codes is not None:
@@ -332,6 +353,16 @@ class Model:
             "cp_logits": arrays["cp_logits"][:done],
             "codes": codes[:done],
         }
+
+    def measure_passes(self, threads: int) -> tuple[float, float] | None:
+        """Seconds of the matrix products alone that a frame needs: (talker, code predictor).
+
+        None for weight types that only ggml multiplies.
+        """
+        passes = binding.PassesStruct(C.sizeof(binding.PassesStruct), threads)
+        with self._use() as handle:
+            binding.check(self._lib.kz_measure_passes(handle, C.byref(passes)))
+        return (passes.talker_s, passes.cp_s) if passes.cp_s > 0 else None
 
     def trace_decoder(self, codes: npt.ArrayLike) -> dict[str, npt.NDArray[np.float32]]:
         """Outputs [time, channels] of every decoder stage for codes int[T, 16] decoded at once."""
@@ -400,13 +431,13 @@ class Model:
             self._tokenizer,
             text,
             text_mode=options.pop("text_mode", "auto"),
-            **_voice_options(options),
+            **voice_options(options),
         )
         return prompt, self._params(prompt, options)
 
     def _params(self, prompt: Prompt, options: dict[str, Any]) -> binding.StreamParams:
         """The native parameters of a stream; they point into `prompt`."""
-        o = _Options(options)
+        o = Options(options)
         longest = self._native.max_positions - len(prompt.text_ids)
         if longest < 1:
             raise InvalidInput(
@@ -421,6 +452,7 @@ class Model:
         p.n_positions = len(prompt.text_ids)
         p.trailing_ids, p.n_trailing = binding.ints(prompt.trailing_ids), len(prompt.trailing_ids)
         p.pad_text_id = prompt.pad_text_id
+        p.n_prefix = prompt.n_prefix
         p.n_text_tokens = 1 if prompt.layout == "streaming" else prompt.n_text_tokens
         params.talker = binding.SamplingStruct(
             o.number("temperature", 0.9, 0, 100),
@@ -443,13 +475,13 @@ class Model:
         params.chunk = (
             -1
             if isinstance(chunk, str) and chunk == "auto"
-            else _integer("chunk", chunk, 0, self._native.max_positions)
+            else integer("chunk", chunk, 0, self._native.max_positions)
         )
         params.skip_frames = o.integer("skip_frames", 0, 0, self._native.max_positions)
         params.cp_recompute = int(not o.flag("cp_cache", True))
         params.ignore_eos = int(o.flag("ignore_eos", False))
         params.profile = int(o.flag("profile", False))
-        params.guard = _guard(o.take("guard", None))
+        params.guard = guard_struct(o.take("guard", None))
         o.done()
         return params
 
@@ -464,91 +496,19 @@ class Model:
             self.close()
 
 
-def _voice_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes the options of the prompt out of `options`."""
-    o = _Options(options)
-    taken: dict[str, Any] = {
-        "speaker": o.text("speaker", None),
-        "language": o.text("language", "auto") or "auto",
-        "instruct": o.text("instruct", None),
-    }
-    for name in taken:
-        options.pop(name, None)
-    return taken
-
-
-def _guard(guard: Guard | None) -> binding.GuardStruct:
-    if guard is None:
-        return binding.GuardStruct()
-    if not isinstance(guard, Guard):
-        raise InvalidInput(f"guard is {guard!r}, expected a Guard or None", param="guard")
-    o = _Options(dataclasses.asdict(guard))
-    most = 1 << 30
-    return binding.GuardStruct(
-        o.number("frames_per_token", 0.0, 0, 1000),
-        o.integer("min_frames", 0, 0, most),
-        o.number("eos_boost", 0.0, 0, 1000),
-        o.integer("repeat_frames", 0, 0, most),
-        o.integer("silence_frames", 0, 0, most),
-    )
-
-
-class _Options:
-    """Keyword options, taken one by one and checked; what is left over is unknown."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._left = dict(options)
-
-    def take(self, name: str, default: Any) -> Any:
-        return self._left.pop(name, default)
-
-    def text(self, name: str, default: str | None) -> str | None:
-        value = self.take(name, default)
-        if value is not None and not isinstance(value, str):
-            raise InvalidInput(f"{name} is {value!r}, expected a string", param=name)
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.take(name, default)
-        if not isinstance(value, (bool, np.bool_)):
-            raise InvalidInput(f"{name} is {value!r}, expected True or False", param=name)
-        return bool(value)
-
-    def integer(self, name: str, default: int, low: int, high: int) -> int:
-        return _integer(name, self.take(name, default), low, high)
-
-    def number(
-        self, name: str, default: float, low: float, high: float, *, above: bool = False
-    ) -> float:
-        value = self.take(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise InvalidInput(f"{name} is {value!r}, expected a number", param=name)
-        try:
-            x = float(value)
-        except OverflowError:
-            x = math.inf
-        if not math.isfinite(x) or x < low or x > high or (above and x == low):
-            bounds = f"more than {low:g} and at most {high:g}" if above else f"{low:g}..{high:g}"
-            raise InvalidInput(f"{name} is {x:g}, expected {bounds}", param=name)
-        return x
-
-    def done(self) -> None:
-        if self._left:
-            raise InvalidInput(
-                f"unknown option {sorted(self._left)[0]!r}", param=sorted(self._left)[0]
-            )
-
-
-def _integer(name: str, value: Any, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InvalidInput(f"{name} is {value!r}, expected a whole number", param=name)
-    if not low <= value <= high:
-        raise InvalidInput(f"{name} is {value}, expected {low}..{high}", param=name)
-    return int(value)
+def _load_native(pair: ModelPair, params: binding.LoadParams) -> C.c_void_p:
+    """The weights; takes a second or two, in which Python threads go on."""
+    handle = C.c_void_p()
+    paths = os.fsencode(pair.talker), os.fsencode(pair.codec)
+    binding.check(binding.library().kz_model_load(*paths, C.byref(params), C.byref(handle)))
+    return handle
 
 
 def _describe(
-    native: binding.InfoStruct, vocabulary: ModelVocabulary, precision: Precision
+    native: binding.InfoStruct,
+    vocabulary: ModelVocabulary,
+    precision: Precision,
+    quantization: str,
 ) -> ModelInfo:
     sizes = (
         "talker_hidden",
@@ -574,5 +534,6 @@ def _describe(
             "cp": native.cp_type.decode(),
             "decoder": f"{native.decoder_type.decode()}, computed in f32",
             "precision": precision,
+            **({"quantization": quantization} if quantization else {}),
         },
     )

@@ -73,6 +73,7 @@ class Prompt:
 
     text_ids, codec_ids: int32 [positions]; -1: that side is absent.
     trailing_ids: int32 [n], fed one a frame; afterwards pad_text_id for ever.
+    n_prefix: leading positions that do not depend on the text.
     """
 
     text_ids: npt.NDArray[np.int32]
@@ -80,6 +81,7 @@ class Prompt:
     trailing_ids: npt.NDArray[np.int32]
     pad_text_id: int
     n_text_tokens: int
+    n_prefix: int
     layout: Layout
     warnings: tuple[str, ...] = ()
 
@@ -126,6 +128,7 @@ def build_prompt(
         trailing_ids=np.array([], np.int32),
         pad_text_id=tts.pad,
         n_text_tokens=len(body),
+        n_prefix=len(head.text),
         layout="whole",
         warnings=head.warnings,
     )
@@ -170,6 +173,7 @@ def _streaming(vocab: ModelVocabulary, head: _Head, body: list[int], *, closed: 
         trailing_ids=np.array([*body[1:], *([vocab.text.eos] if closed else [])], np.int32),
         pad_text_id=vocab.text.pad,
         n_text_tokens=len(body),
+        n_prefix=len(head.text),
         layout="streaming",
         warnings=head.warnings,
     )

@@ -1,73 +1,263 @@
-"""Encoding of f32 rows into ggml's weight types.
+"""`kazeia quantize`: a pair of GGUF files into a pair in other weight types, part by part.
 
-Block types are encoded by ggml itself, from the library inside the `llama_cpp` package, so that
-every type it knows is available and the bytes are exactly those its kernels expect.
+What is not asked for is copied byte for byte.  Tables and heads stay at 8 bits or more in every
+format (`gguf_layout.tensor_type`): a table costs memory but no time, and a head decides the code.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable
-from typing import Any, cast
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import gguf
-import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.errors import EngineError
-from kazeia_engine.native_log import ggml_library
+from kazeia_engine.convert import ConvertReport, fallback_notes
+from kazeia_engine.encoding import decode, encode_tensor
+from kazeia_engine.errors import InvalidInput, ModelFormatError
+from kazeia_engine.gguf_layout import (
+    TYPE_NAMES,
+    PartTypes,
+    Progress,
+    TensorSpec,
+    file_names,
+    file_type,
+    nbytes,
+    spec_of,
+    tensor_type,
+    write_gguf,
+)
+from kazeia_engine.metadata import QUANTIZATION_KEY, codec_quantization, talker_quantization
+from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.vocabulary import ModelVocabulary
 
-__all__ = ["bf16_bits", "encode", "from_bf16_bits"]
+__all__ = ["DECODER_FORMATS", "GENERATOR_FORMATS", "Plan", "quantize"]
+
+GENERATOR_FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0")  # talker and code predictor
+DECODER_FORMATS = ("f32", "f16")  # bf16 and q8_0 leave 24 and 20 dB
+
+_SOURCES = ("f32", "f16", "bf16", "q8_0")
+_PIECE = 1 << 22  # weights in memory at once
+_HEADER = 1 << 24  # bytes, more than the metadata of a file with its vocabulary
+_WRITERS_KEYS = ("general.architecture", "general.alignment")
+# A matrix that tells the type of its part.
+_TELLING = {
+    "talker": "blk.0.attn_q.weight",
+    "cp": "a.gen.code.blk.0.attn_q.weight",
+    "decoder": "a.gen.wav.dac.entry.weight",
+}
+
+Plan = list[tuple[TensorSpec, str]]  # tensors and their types
 
 
-@functools.cache
-def _quantize_chunk() -> Callable[..., int]:
-    function = ggml_library().ggml_quantize_chunk
-    function.restype = ctypes.c_size_t
-    function.argtypes = [
-        ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-    ]
-    return cast("Callable[..., int]", function)
+def quantize(
+    source: Path,
+    out: Path,
+    *,
+    talker_type: str | None = None,
+    cp_type: str | None = None,
+    decoder_type: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ConvertReport:
+    """Writes the pair `source` (as for `Model.load`) with other weight types into the folder `out`.
 
+    talker_type, cp_type: f32, f16, bf16, q8_0 or q4_0; None: the part is copied.
+    decoder_type: f32 or f16, of the codec decoder and the speaker encoder; None: copied.
+    force: write over files of the same names in `out`.
+    progress: called after each tensor with its name, the bytes done and all bytes of the file.
 
-def bf16_bits(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The nearest bfloat16 of finite values, as bits."""
-    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return (rounded >> np.uint32(16)).astype(np.uint16)
-
-
-def from_bf16_bits(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The f32 values of bfloat16 bits."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def encode(rows: npt.NDArray[np.float32], type: str) -> npt.NDArray[Any]:
-    """Rows [n, width] of f32 as the bytes of a weight type (lower-case name, e.g. "q8_0").
-
-    width has to be a multiple of the type's block.
+    The files appear in `out` when both are complete.  Raises InvalidInput for an unknown type, a
+    source of fewer than 8 bits, or an `out` that holds other files; ModelNotFound and
+    ModelFormatError as `find_pair`, the latter also for weights that a type cannot hold; OSError
+    when the disk is full.
     """
-    rows = np.ascontiguousarray(rows, dtype=np.float32)
-    if type == "f32":
-        return rows
-    if type == "f16":
-        return rows.astype(np.float16)
-    if type == "bf16":
-        return bf16_bits(rows)
-    kind = gguf.GGMLQuantizationType[type.upper()]
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    n, width = rows.shape
-    if width % block:
-        raise ValueError(f"rows of {width} do not divide into blocks of {block} ({type})")
-    out = np.empty((n, width // block * size), dtype=np.uint8)
-    done = _quantize_chunk()(int(kind), rows.ctypes.data, out.ctypes.data, 0, n, width, None)
-    if done != out.nbytes:
-        raise EngineError(f"ggml wrote {done} bytes of {type}, expected {out.nbytes}")
-    return out
+    chosen = {
+        "talker": _offered("talker", talker_type, GENERATOR_FORMATS),
+        "cp": _offered("cp", cp_type, GENERATOR_FORMATS),
+        "decoder": _offered("decoder", decoder_type, DECODER_FORMATS),
+    }
+    if not any(chosen.values()):
+        raise InvalidInput("no type is given for talker, cp or decoder: nothing to do")
+    pair, out = find_pair(Path(source)), Path(out)
+    facts = ModelVocabulary.load(pair.talker)
+    talker, codec = _Source(pair.talker), _Source(pair.codec)
+    types = PartTypes(
+        talker=chosen["talker"] or talker.part_type("talker"),
+        cp=chosen["cp"] or codec.part_type("cp"),
+        decoder=chosen["decoder"] or codec.part_type("decoder"),
+    )
+    parts = {part for part, type in chosen.items() if type}
+    if "decoder" in parts:
+        parts.add("speaker")
+    jobs = (
+        _Job(talker, talker.plan(types, parts), chosen["talker"], talker_quantization(types)),
+        _Job(codec, codec.plan(types, parts), chosen["cp"], codec_quantization(types)),
+    )
+    targets = _targets(out, pair.talker.parent, file_names(_plain(facts.name), types), force)
+    _require_space(out, sum(job.nbytes for job in jobs))
+
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".quantize-", dir=out) as work:
+        for job, target in zip(jobs, targets, strict=True):
+            job.write(Path(work) / target.name, progress)
+        for target in targets:
+            os.replace(Path(work) / target.name, target)
+    changed = [entry for job in jobs for entry in job.plan if entry[0].part in parts]
+    return ConvertReport(
+        talker=targets[0],
+        codec=targets[1],
+        kind=facts.kind,
+        types=types,
+        talker_bytes=targets[0].stat().st_size,
+        codec_bytes=targets[1].stat().st_size,
+        notes=(*(note for job in jobs for note in job.notes()), *fallback_notes(changed, types)),
+    )
+
+
+class _Source:
+    """One file of the pair that is read; its data stay on the disk until they are used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reader = gguf.GGUFReader(path)
+        self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+
+    def type(self, name: str) -> str:
+        """The type a tensor has."""
+        return str(self.tensors[name].tensor_type.name.lower())
+
+    def part_type(self, part: str) -> str:
+        """The type of a part's matrices."""
+        if _TELLING[part] not in self.tensors:
+            raise ModelFormatError(f"{self.path}: tensor {_TELLING[part]} is missing")
+        return self.type(_TELLING[part])
+
+    def plan(self, types: PartTypes, parts: set[str]) -> Plan:
+        """Every tensor with the type it gets; those of other parts than `parts` keep theirs."""
+        plan = []
+        for name, tensor in self.tensors.items():
+            spec = spec_of(name, tuple(int(n) for n in reversed(tensor.shape)))
+            present = self.type(name)
+            zeros = spec.part == "speaker" and self.key("kazeia.speaker_encoder") is False
+            keep = spec.part not in parts or zeros
+            wanted = present if keep else tensor_type(spec, types)
+            if present not in TYPE_NAMES:
+                raise ModelFormatError(f"{self.path}: tensor {name} has the unknown type {present}")
+            if wanted != present and present not in _SOURCES:
+                raise InvalidInput(
+                    f"{self.path}: the {spec.part} has {present} weights, which have lost too much "
+                    f"to be quantised again; start from {', '.join(_SOURCES)} or from the official "
+                    "folder (`kazeia convert`)"
+                )
+            plan.append((spec, wanted))
+        return plan
+
+    def key(self, name: str) -> Any:
+        """The value of a metadata key, or None."""
+        field = self.reader.get_field(name)
+        return None if field is None else field.contents()
+
+    def rows(self, spec: TensorSpec, type: str) -> Iterator[npt.NDArray[Any]]:
+        """The data of a tensor in a type, in pieces."""
+        present, data = self.type(spec.name), self.tensors[spec.name].data
+        if present == type:
+            yield data
+            return
+        rows = data.reshape(spec.rows, -1)
+        step = max(1, _PIECE // spec.shape[-1])
+        for at in range(0, spec.rows, step):
+            yield encode_tensor(spec.name, decode(rows[at : at + step], present), type)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One file to write."""
+
+    source: _Source
+    plan: Plan
+    file_type: str | None  # None: as it was
+    quantization: str
+
+    @property
+    def nbytes(self) -> int:
+        """An upper bound of the file's size."""
+        return sum(nbytes(spec, type) + 32 for spec, type in self.plan) + _HEADER
+
+    def write(self, path: Path, progress: Progress | None) -> None:
+        architecture = self.source.key("general.architecture")
+        write_gguf(path, architecture, self._metadata, self.plan, self.source.rows, progress)
+
+    def _metadata(self, w: gguf.GGUFWriter) -> None:
+        """The keys of the source in their order, those about weight types changed."""
+        string, number = gguf.GGUFValueType.STRING, gguf.GGUFValueType.UINT32
+        changed: dict[str, tuple[Any, Any]] = {QUANTIZATION_KEY: (self.quantization, string)}
+        if self.file_type is not None:
+            changed["general.file_type"] = (file_type(self.file_type), number)
+            changed["general.quantization_version"] = (gguf.GGML_QUANT_VERSION, number)
+        for name, field in self.source.reader.fields.items():
+            if name in changed:
+                w.add_key_value(name, *changed.pop(name))
+            elif not name.startswith("GGUF.") and name not in _WRITERS_KEYS:
+                inner = field.types[-1] if len(field.types) > 1 else None
+                w.add_key_value(name, field.contents(), field.types[0], inner)
+        for name, (value, kind) in changed.items():
+            w.add_key_value(name, value, kind)
+
+    def notes(self) -> list[str]:
+        """Parts whose weights are rounded a second time."""
+        parts = {
+            spec.part: wanted
+            for spec, wanted in self.plan
+            if wanted != "q8_0" and self.source.type(spec.name) == "q8_0" and spec.role == "matrix"
+        }
+        return [
+            f"the {part} goes from q8_0 to {wanted}: its first rounding stays in the weights"
+            for part, wanted in parts.items()
+        ]
+
+
+def _offered(part: str, type: str | None, formats: Sequence[str]) -> str | None:
+    if type is None:
+        return None
+    name = type.lower()
+    if name not in formats:
+        raise InvalidInput(
+            f"{part} {type!r}: expected one of {', '.join(formats)}", param=f"{part}_type"
+        )
+    return name
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
+
+
+def _targets(out: Path, source: Path, names: tuple[str, str], force: bool) -> tuple[Path, Path]:
+    """The files to write, after a look at what lies in `out`."""
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(f"{out} exists and is not a folder", param="out")
+    if out.exists() and out.samefile(source):
+        raise InvalidInput(f"{out} is the folder of the model itself: give another", param="out")
+    there = {file.name for file in out.glob("*.gguf")} if out.exists() else set()
+    if others := sorted(there - set(names)):
+        raise InvalidInput(f"{out} holds another model ({', '.join(others)})", param="out")
+    if there and not force:
+        raise InvalidInput(f"{out} holds {', '.join(sorted(there))}: --force writes over it")
+    return out / names[0], out / names[1]
+
+
+def _require_space(out: Path, needed: int) -> None:
+    folder = next(p for p in (out.absolute(), *out.absolute().parents) if p.exists())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"{folder} has {free / 1e6:.0f} MB free, the files take {needed / 1e6:.0f} MB",
+        )

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.convert import ConvertReport, placeholder_speaker
+from kazeia_engine.encoding import encode
 from kazeia_engine.errors import InvalidInput
 from kazeia_engine.gguf_layout import (
     CodecShape,
@@ -33,7 +34,6 @@ from kazeia_engine.gguf_layout import (
     write_gguf,
 )
 from kazeia_engine.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
-from kazeia_engine.quantize import encode
 
 __all__ = ["SIZES", "shape_of", "synth", "vocabulary_of"]
 
@@ -189,6 +189,7 @@ def synth(
     *,
     size: str = "0.6b",
     type: str = "q8_0",
+    talker_type: str | None = None,
     cp_type: str | None = None,
     decoder_type: str | None = None,
     seed: int = 0,
@@ -197,7 +198,7 @@ def synth(
     """Writes a pair of GGUF files with random weights into the folder `out`.
 
     size: "0.6b" or "1.7b" with the released shapes and token ids, or "tiny".
-    type, cp_type, decoder_type, progress: as for `convert`.
+    type, talker_type, cp_type, decoder_type, progress: as for `convert`.
     seed: the same seed gives the same files.
 
     End-of-speech is never among the likely candidates.  Raises InvalidInput for an unknown size
@@ -205,7 +206,7 @@ def synth(
     """
     out = Path(out)
     chosen = _size(size.lower())
-    types = PartTypes.resolve(type, cp_type, decoder_type)
+    types = PartTypes.resolve(type, talker_type, cp_type, decoder_type)
     if seed < 0:
         raise InvalidInput(f"seed {seed}: expected 0 or more", param="seed")
     if out.exists() and not out.is_dir():
@@ -245,6 +246,7 @@ def _facts(name: str, size: _Size, vocab: Vocabulary) -> ModelFacts:
     third = size.shape.talker.head_dim // 2 * 5 // 16
     return ModelFacts(
         name=name,
+        synthetic=True,
         kind="custom_voice",
         model_size=size.model_size,
         codec_ids=_CODEC_IDS,
