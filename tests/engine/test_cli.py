@@ -135,6 +135,16 @@ def test_bench_synthetic(tmp_path: Path) -> None:
     assert (figures["frames"], figures["repeat"]) == (24, 1)
 
 
+@pytest.mark.parametrize("command", ["bench", "quality"])
+def test_figures_are_shown_where_json_cannot_be_written(folder: Path, command: str) -> None:
+    target = "/dev/full"  # opens, but takes nothing
+    other = () if command == "bench" else ("--reference", folder)
+    options = ("--frames", "2", "--json", target)
+    result = run(command, "--model", folder, *other, *options, expect=1)
+    assert target in error_line(result)
+    assert "talker" in result.stdout
+
+
 def test_bench_compares(tmp_path: Path) -> None:
     run("synth", "--size", "tiny", "-o", tmp_path)
     options = ("--frames", "3", "--repeat", "1", "--compare")

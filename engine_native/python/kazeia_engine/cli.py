@@ -194,9 +194,8 @@ def quality(
             limits=Limits(min_snr, min_talker, min_cp),
             log=_note,
         )
-        if json_file is not None:
-            json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    _show_quality(figures)
+        _show_quality(figures)
+        _write_json(json_file, figures)
     if figures["failures"]:
         _refuse("below the gate: " + "; ".join(figures["failures"]), _FAILED)
 
@@ -257,9 +256,8 @@ def bench(
                 figures = run(model, settings, log=log, step=step)
             else:
                 _refuse("bench needs --model DIR, or --synthetic 0.6b to try without a model")
-        if json_file is not None:
-            json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
         show(_console(), figures)
+        _write_json(json_file, figures)
     if "error" in (figures["compare"] or {}):
         _refuse(figures["compare"]["error"], _FAILED)
 
@@ -357,6 +355,16 @@ def _report(report: ConvertReport) -> None:
             "its codes change (`kazeia quality` counts them)",
             err=True,
         )
+
+
+def _write_json(path: Path | None, figures: dict[str, Any]) -> None:
+    """Writes figures that have been shown already; a failure names the file."""
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _show_quality(figures: dict[str, Any]) -> None:
