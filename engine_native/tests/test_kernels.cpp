@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "nn/kernel_sets.h"
 #include "nn/panels.h"
 #include "testing.h"
 
@@ -210,8 +211,8 @@ TEST(a_wrong_set_is_seen_and_the_next_one_used) {
         Kernels bad = good;
         change(bad);
         if (computes_correctly(bad)) testing::report(__FILE__, __LINE__, what);
-        CHECK(&first_correct({&bad, &good}) == &good);
-        CHECK(&first_correct({&bad, &kernels("scalar")}) == &kernels("scalar"));
+        CHECK(&first_correct<Kernels>({&bad, &good}) == &good);
+        CHECK(&first_correct<Kernels>({&bad, &kernels("scalar")}) == &kernels("scalar"));
     };
     plant("gemm of one type", [](Kernels &b) {
         b.gemm = [](const GemmArgs &g) {

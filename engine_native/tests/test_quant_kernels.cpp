@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "nn/kernel_sets.h"
 #include "testing.h"
 
 namespace kz {
@@ -192,7 +193,7 @@ TEST(a_wrong_set_is_passed_over) {
     };
     for (const QuantKernels *bad : {&idle, &deaf, &one_row, &stale}) {
         CHECK(!computes_correctly(*bad));
-        CHECK(&first_correct({bad, &best}) == &best);
+        CHECK(&first_correct<QuantKernels>({bad, &best}) == &best);
     }
     if (best.layout.outputs != 1) CHECK(!computes_correctly(wrong));
 }

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "runtime/status.h"
+#include "nn/kernel_sets.h"
 
 namespace kz {
 
@@ -33,24 +33,13 @@ std::vector<const Kernels *> supported() {
 }  // namespace
 
 const Kernels &kernels(const char *name) {
-    if (!name) {
-        static const Kernels &best = first_correct(supported());
-        return best;
-    }
-    const auto list = supported();
-    std::string known;
-    for (const Kernels *k : list) {
-        if (std::strcmp(k->name, name) == 0) return *k;
-        known += (known.empty() ? "" : ", ") + std::string(k->name);
-    }
-    fail(KZ_ERR_ARGUMENT, "kernel set '%s' does not run here; this processor has: %s", name,
-         known.c_str());
+    if (name) return set_named(supported(), name);
+    static const Kernels &best = first_correct(supported());
+    return best;
 }
 
 std::vector<std::string> kernel_names() {
-    std::vector<std::string> names;
-    for (const Kernels *k : supported()) names.emplace_back(k->name);
-    return names;
+    return set_names(supported());
 }
 
 }  // namespace kz

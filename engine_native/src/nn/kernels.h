@@ -74,7 +74,5 @@ std::vector<std::string> kernel_names();
 // Whether every kernel of a set agrees with the scalar twin on a small problem: takes less than a
 // millisecond.
 bool computes_correctly(const Kernels &set);
-// The first of sets that does; the last one without a check.
-const Kernels &first_correct(const std::vector<const Kernels *> &sets);
 
 }  // namespace kz

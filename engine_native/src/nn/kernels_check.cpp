@@ -115,11 +115,4 @@ bool computes_correctly(const Kernels &set) {
     return same;
 }
 
-const Kernels &first_correct(const std::vector<const Kernels *> &sets) {
-    for (size_t i = 0; i + 1 < sets.size(); i++) {
-        if (computes_correctly(*sets[i])) return *sets[i];
-    }
-    return *sets.back();
-}
-
 }  // namespace kz

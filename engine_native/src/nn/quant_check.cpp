@@ -70,11 +70,4 @@ bool computes_correctly(const QuantKernels &set) {
     return true;
 }
 
-const QuantKernels &first_correct(const std::vector<const QuantKernels *> &sets) {
-    for (const QuantKernels *set : sets) {
-        if (set == sets.back() || computes_correctly(*set)) return *set;
-    }
-    return quant_scalar;
-}
-
 }  // namespace kz

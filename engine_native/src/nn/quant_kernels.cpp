@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "runtime/status.h"
+#include "nn/kernel_sets.h"
 
 namespace kz {
 
@@ -86,24 +86,13 @@ void pack_block(const QuantLayout &l, const SourceBlock &source, int output, uin
 }  // namespace
 
 const QuantKernels &quant_kernels(const char *name) {
-    if (!name) {
-        static const QuantKernels &best = first_correct(supported());
-        return best;
-    }
-    const auto list = supported();
-    std::string known;
-    for (const QuantKernels *k : list) {
-        if (std::strcmp(k->name, name) == 0) return *k;
-        known += (known.empty() ? "" : ", ") + std::string(k->name);
-    }
-    fail(KZ_ERR_ARGUMENT, "kernel set '%s' does not run here; this processor has: %s", name,
-         known.c_str());
+    if (name) return set_named(supported(), name);
+    static const QuantKernels &best = first_correct(supported());
+    return best;
 }
 
 std::vector<std::string> quant_kernel_names() {
-    std::vector<std::string> names;
-    for (const QuantKernels *k : supported()) names.emplace_back(k->name);
-    return names;
+    return set_names(supported());
 }
 
 void pack_quant(const QuantLayout &l, int bits, const uint8_t *rows, int in, int n, uint8_t *out) {

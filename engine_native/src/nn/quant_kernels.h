@@ -68,8 +68,6 @@ std::vector<std::string> quant_kernel_names();
 
 // Whether a set agrees with the scalar twin on a small problem: takes well under a millisecond.
 bool computes_correctly(const QuantKernels &set);
-// The first of sets that does; the last one without a check.
-const QuantKernels &first_correct(const std::vector<const QuantKernels *> &sets);
 
 // rows: ggml's q8_0 or q4_0 blocks [n][in / 32] -> packed panels, filled up with zeros.
 // out: panels(n) * panel_bytes(bits, in).
