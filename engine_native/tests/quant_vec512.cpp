@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "nn/isa_macros.h"
+#include "nn/kernels/isa_macros.h"
 
 #define KZ_ISA vec512
 #define KZ_VW 16
@@ -43,4 +43,6 @@ inline auto scales(const uint8_t *p) {
 }  // namespace
 }  // namespace kz
 
-#include "nn/quant_impl.h"
+#include "nn/kernels/quant_words.h"
+
+#include "nn/kernels/quant_impl.h"

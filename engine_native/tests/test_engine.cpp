@@ -14,8 +14,10 @@ namespace {
 
 struct Loaded {
     explicit Loaded(int threads = 1, float gain = 1) : files(gain) {
-        const kz_load_params params{sizeof(kz_load_params), KZ_PRECISION_F32, threads, 0,
-                                    KZ_BACKEND_AUTO};
+        kz_load_params params{};
+        params.struct_size = sizeof(params);
+        params.precision = KZ_PRECISION_F32;
+        params.n_threads = threads;
         CHECK_EQ(kz_model_load(files.talker.c_str(), files.codec.c_str(), &params, &model), KZ_OK);
     }
     ~Loaded() { kz_model_free(model); }

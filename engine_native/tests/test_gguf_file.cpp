@@ -39,11 +39,11 @@ TEST(truncated_files_are_refused_wherever_they_end) {
     for (const double share : {0.999, 0.9, 0.5, 0.2, 0.05, 0.01}) {
         const TinyModel files;
         cut(files.codec, share);
-        CHECK_ERROR(load_model(files.talker, files.codec, false), KZ_ERR_FORMAT, "codec.gguf");
+        CHECK_ERROR(load_model(files.talker, files.codec, {}), KZ_ERR_FORMAT, "codec.gguf");
     }
     const TinyModel files;
     cut(files.talker, 0.95);
-    CHECK_ERROR(load_model(files.talker, files.codec, false), KZ_ERR_FORMAT, "truncated: tensor");
+    CHECK_ERROR(load_model(files.talker, files.codec, {}), KZ_ERR_FORMAT, "truncated: tensor");
 }
 
 TEST(every_missing_tensor_is_named) {
@@ -51,7 +51,7 @@ TEST(every_missing_tensor_is_named) {
          {"output_norm.weight", "blk.1.attn_k_norm.weight", "output.weight", "token_embd.weight"}) {
         const TinyModel files;
         write_talker(files.talker, name);
-        CHECK_ERROR(load_model(files.talker, files.codec, false), KZ_ERR_FORMAT, name);
+        CHECK_ERROR(load_model(files.talker, files.codec, {}), KZ_ERR_FORMAT, name);
     }
     for (const char *name :
          {"a.gen.code.head.weight", "a.gen.code.blk.0.ffn_down.weight", "a.gen.code.proj_in.bias",
@@ -60,15 +60,15 @@ TEST(every_missing_tensor_is_named) {
           "a.gen.wav.tfm.blk.0.ls1.weight"}) {
         const TinyModel files;
         write_codec(files.codec, name);
-        CHECK_ERROR(load_model(files.talker, files.codec, false), KZ_ERR_FORMAT, name);
+        CHECK_ERROR(load_model(files.talker, files.codec, {}), KZ_ERR_FORMAT, name);
     }
 }
 
 TEST(files_in_the_wrong_place) {
     const TinyModel files;
-    CHECK_ERROR(load_model(files.codec, files.talker, false), KZ_ERR_FORMAT,
+    CHECK_ERROR(load_model(files.codec, files.talker, {}), KZ_ERR_FORMAT,
                 "general.architecture is 'clip'");
-    CHECK_ERROR(load_model(files.talker, files.talker, false), KZ_ERR_FORMAT,
+    CHECK_ERROR(load_model(files.talker, files.talker, {}), KZ_ERR_FORMAT,
                 "not a Qwen3-TTS codec file");
 }
 

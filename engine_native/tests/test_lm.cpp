@@ -21,8 +21,8 @@ constexpr Form kForms[] = {Form::kPacked, Form::kGraph};
 
 const Model &model(Form form) {
     static const testing::TinyModel files;
-    static const auto packed = load_model(files.talker, files.codec, true, false);
-    static const auto graph = load_model(files.talker, files.codec, true, true);
+    static const auto packed = load_model(files.talker, files.codec, {.f32 = true});
+    static const auto graph = load_model(files.talker, files.codec, {.f32 = true, .graph = true});
     return form == Form::kPacked ? *packed : *graph;
 }
 

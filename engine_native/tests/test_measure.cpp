@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nn/kernels/quant_kernels.h"
 #include "testing.h"
 
 using namespace kz;
@@ -41,6 +42,7 @@ TEST(figures_are_of_the_asked_threads_and_the_chosen_kernels) {
         const kz_machine m = measured(threads, 0.01);
         CHECK_EQ(m.n_threads, threads);
         CHECK(std::string(m.kernels) == kernels().name);
+        CHECK(std::string(m.integer_kernels) == quant_kernels().name);
         CHECK_EQ(m.working_set, kSmall);
         for (const double figure : {m.read_gbs_1, m.read_gbs_n, m.gemm_gflops_1, m.gemm_gflops_n})
             CHECK(std::isfinite(figure) && figure > 0);

@@ -12,9 +12,10 @@ std::vector<float> probabilities(const kz_sampling &s, const std::vector<float> 
                                  const std::vector<uint8_t> &suppressed = {},
                                  const std::vector<int32_t> &history = {}) {
     std::vector<float> p(logits.size());
-    Sampler(s).probabilities(logits.data(), static_cast<int>(logits.size()),
-                             suppressed.empty() ? nullptr : suppressed.data(), history.data(),
-                             static_cast<int>(history.size()), p.data());
+    Sampler(s, "talker")
+        .probabilities(logits.data(), static_cast<int>(logits.size()),
+                       suppressed.empty() ? nullptr : suppressed.data(), history.data(),
+                       static_cast<int>(history.size()), p.data());
     return p;
 }
 
@@ -50,7 +51,7 @@ TEST(penalty_window_forgets) {
 
 TEST(suppressed_ids_are_never_drawn) {
     Random random(1);
-    Sampler sampler({1.0f, 0, 1.0f, 1.0f, 0});
+    Sampler sampler({1.0f, 0, 1.0f, 1.0f, 0}, "talker");
     const std::vector<uint8_t> suppressed{0, 1, 0, 0, 1, 0};
     for (int i = 0; i < 1000; i++) {
         const int id = sampler.draw(kLogits.data(), 6, suppressed.data(), nullptr, 0, random);
@@ -60,7 +61,7 @@ TEST(suppressed_ids_are_never_drawn) {
 
 TEST(draws_follow_the_probabilities) {
     Random random(5);
-    Sampler sampler({0.8f, 4, 1.0f, 1.0f, 0});
+    Sampler sampler({0.8f, 4, 1.0f, 1.0f, 0}, "talker");
     const auto p = probabilities({0.8f, 4, 1.0f, 1.0f, 0}, kLogits);
     std::map<int, int> counts;
     const int n = 20000;
@@ -76,26 +77,27 @@ TEST(draws_follow_the_probabilities) {
 
 TEST(zero_temperature_takes_the_largest) {
     Random random(1);
-    CHECK_EQ(
-        Sampler({0.0f, 50, 1.0f, 1.0f, 0}).draw(kLogits.data(), 6, nullptr, nullptr, 0, random), 1);
+    CHECK_EQ(Sampler({0.0f, 50, 1.0f, 1.0f, 0}, "talker")
+                 .draw(kLogits.data(), 6, nullptr, nullptr, 0, random),
+             1);
 }
 
 TEST(nan_is_an_error_not_a_code) {
     Random random(1);
     const std::vector<float> logits{0.0f, NAN, 1.0f};
-    CHECK_ERROR(
-        Sampler({0.9f, 50, 1.0f, 1.0f, 0}).draw(logits.data(), 3, nullptr, nullptr, 0, random),
-        KZ_ERR_COMPUTE, "NaN");
-    CHECK_ERROR(
-        Sampler({0.0f, 50, 1.0f, 1.0f, 0}).draw(logits.data(), 3, nullptr, nullptr, 0, random),
-        KZ_ERR_COMPUTE, "NaN");
+    CHECK_ERROR(Sampler({0.9f, 50, 1.0f, 1.0f, 0}, "talker")
+                    .draw(logits.data(), 3, nullptr, nullptr, 0, random),
+                KZ_ERR_COMPUTE, "talker: the logits hold NaN");
+    CHECK_ERROR(Sampler({0.0f, 50, 1.0f, 1.0f, 0}, "talker")
+                    .draw(logits.data(), 3, nullptr, nullptr, 0, random),
+                KZ_ERR_COMPUTE, "talker: the logits hold NaN");
 }
 
 TEST(tiny_temperatures_are_greedy_not_garbage) {
     Random random(1);
     for (const float t : {1e-38f, 1e-10f, 1e-3f}) {
-        const int id =
-            Sampler({t, 50, 1.0f, 1.05f, 0}).draw(kLogits.data(), 6, nullptr, nullptr, 0, random);
+        const int id = Sampler({t, 50, 1.0f, 1.05f, 0}, "talker")
+                           .draw(kLogits.data(), 6, nullptr, nullptr, 0, random);
         CHECK(id == 1 || id == 4);
     }
 }

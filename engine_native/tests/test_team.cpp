@@ -91,6 +91,49 @@ TEST(helpers_come_and_go) {
     CHECK_EQ(team.helpers(), 0);
 }
 
+TEST(helpers_go_where_they_are_sent) {
+    Team first, second;
+    Helpers helpers(first, second, 3);
+    for (int round = 0; round < 200; round++) {
+        const bool to_second = round % 2 == 1;
+        helpers.prefer_second(to_second);
+        const Team &there = to_second ? second : first, &gone = to_second ? first : second;
+        while (there.helpers() < 3 || gone.helpers() > 0) std::this_thread::yield();
+        if (round % 50 == 0)  // asleep
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+TEST(helpers_move_amid_the_work_of_both_teams) {
+    Team first, second;
+    Helpers helpers(first, second, 2);
+    std::atomic<bool> stop{false};
+    const auto work = [&](Team &team) {
+        while (!stop) {
+            std::vector<int> counts(8);
+            team.run(8, [&](int i) { counts[static_cast<size_t>(i)]++; });
+            if (counts != std::vector<int>(8, 1)) CHECK(counts == std::vector<int>(8, 1));
+        }
+    };
+    std::thread other([&] { work(second); });
+    std::thread mover([&] {
+        for (int i = 0; i < 3000; i++) helpers.prefer_second(i % 2 == 0);
+        stop = true;
+    });
+    work(first);
+    mover.join();
+    other.join();
+}
+
+TEST(helpers_end_wherever_they_are) {
+    for (int round = 0; round < 50; round++) {
+        Team first, second;
+        Helpers helpers(first, second, 2);
+        helpers.prefer_second(round % 2 == 0);
+        if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+}
+
 TEST(what_an_item_throws_comes_out_of_run) {
     for (const int helpers : {0, 2}) {
         Helped h(helpers);

@@ -2,6 +2,7 @@
 // when any check failed.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -54,8 +55,13 @@ inline float noise(uint32_t &state) {
     return static_cast<float>(static_cast<int32_t>(state)) * (1.0f / 2147483648.0f);
 }
 
-inline int run_all() {
+// Runs all tests, or those named; a name that no test has is a failure.
+inline int run(const std::vector<std::string> &names) {
+    size_t found = 0;
     for (const Test &t : tests()) {
+        if (!names.empty() && std::find(names.begin(), names.end(), t.name) == names.end())
+            continue;
+        found++;
         const int before = failures();
         try {
             t.body();
@@ -64,7 +70,8 @@ inline int run_all() {
         }
         std::printf("%s %s\n", failures() == before ? "ok    " : "FAILED", t.name);
     }
-    return failures() == 0 && !tests().empty() ? 0 : 1;
+    if (found == 0 || found < names.size()) std::printf("FAILED: no test of that name\n");
+    return failures() == 0 && found > 0 && found >= names.size() ? 0 : 1;
 }
 
 }  // namespace kz::testing
@@ -112,6 +119,6 @@ inline int run_all() {
         }                                                                            \
     } while (0)
 
-int main() {
-    return kz::testing::run_all();
+int main(int argc, char **argv) {
+    return kz::testing::run({argv + 1, argv + argc});
 }

@@ -1,10 +1,14 @@
 // The C boundary: arguments checked, exceptions turned into statuses.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "engine/engine.h"
 #include "engine/measure.h"
+#include "engine/placement.h"
 #include "engine/trace.h"
+#include "nn/kernels/quant_kernels.h"
+#include "runtime/sized.h"
 #include "runtime/status.h"
 
 struct kz_model {
@@ -19,16 +23,37 @@ struct kz_stream {
 
 struct kz_decoder {
     explicit kz_decoder(std::shared_ptr<kz::Engine> e)
-        : engine(std::move(e)), decoder(engine->model().codec), state(engine->model().codec) {}
+        : engine(std::move(e)),
+          decoder(engine->model().codec.make_decoder(nullptr, 1)),
+          state(engine->model().codec.make_state()) {}
     std::shared_ptr<kz::Engine> engine;
-    kz::CodecDecoder decoder;
-    kz::CodecState state;
+    std::unique_ptr<kz::Decoder> decoder;
+    std::unique_ptr<kz::DecoderState> state;
 };
 
 namespace {
 
+// Bytes of a struct up to the last field it had when its size was first believed (ABI version 3).
+#define KZ_SIZE_TO(type, field) (offsetof(type, field) + sizeof(type::field))
+constexpr size_t kOldestLoadParams = KZ_SIZE_TO(kz_load_params, backend);
+constexpr size_t kOldestModelInfo = KZ_SIZE_TO(kz_model_info, decoder_type);
+constexpr size_t kOldestResult = KZ_SIZE_TO(kz_result, wait_s);
+constexpr size_t kOldestMeasureParams = KZ_SIZE_TO(kz_measure_params, working_set);
+constexpr size_t kOldestMachine = KZ_SIZE_TO(kz_machine, kernels);
+constexpr size_t kOldestPasses = KZ_SIZE_TO(kz_passes, cp_s);
+#undef KZ_SIZE_TO
+
 void require(const void *pointer, const char *name) {
     if (!pointer) kz::fail(KZ_ERR_ARGUMENT, "%s is null", name);
+}
+
+// json may be null to ask for the size, terminator included.
+void write_text(const std::string &text, char *json, size_t size, size_t *needed) {
+    require(needed, "needed");
+    *needed = text.size() + 1;
+    if (!json) return;
+    if (size < *needed) kz::fail(KZ_ERR_ARGUMENT, "size is %zu, the text needs %zu", size, *needed);
+    std::memcpy(json, text.c_str(), *needed);
 }
 
 void set_name(char (&out)[16], const char *name) {
@@ -61,13 +86,9 @@ kz_status kz_model_load(const char *talker_path, const char *codec_path,
         require(talker_path, "talker_path");
         require(codec_path, "codec_path");
         require(out, "out");
-        kz_load_params p{sizeof(kz_load_params), KZ_PRECISION_AUTO, 0, 0, KZ_BACKEND_AUTO};
+        kz_load_params p{};
         if (params) {
-            if (params->struct_size != sizeof(kz_load_params)) {
-                kz::fail(KZ_ERR_ARGUMENT, "kz_load_params has size %u, expected %zu",
-                         params->struct_size, sizeof(kz_load_params));
-            }
-            p = *params;
+            kz::read_sized(&p, sizeof(p), params, kOldestLoadParams, "kz_load_params");
         }
         if (p.precision != KZ_PRECISION_AUTO && p.precision != KZ_PRECISION_F32) {
             kz::fail(KZ_ERR_ARGUMENT, "precision is %d, expected 0 (auto) or 1 (f32)", p.precision);
@@ -76,13 +97,21 @@ kz_status kz_model_load(const char *talker_path, const char *codec_path,
             kz::fail(KZ_ERR_ARGUMENT, "backend is %d, expected 0 (auto) or 1 (ggml)", p.backend);
         if (p.n_threads < 0 || p.n_threads > 1024)
             kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
+        if (p.max_rows != 0 && (p.max_rows < kz::kLeastRows || p.max_rows > kz::kMostRows)) {
+            kz::fail(KZ_ERR_ARGUMENT, "max_rows is %d, expected 0 or %d..%d", p.max_rows,
+                     kz::kLeastRows, kz::kMostRows);
+        }
         const int cores = kz::usable_cores();
         if (!p.keep_ggml_log) kz::capture_ggml_log();
+        const kz::ModelOptions options{p.precision == KZ_PRECISION_F32,
+                                       p.backend == KZ_BACKEND_GGML,
+                                       kz::find_device(p.talker_device, "talker_device"),
+                                       kz::find_device(p.cp_device, "cp_device"),
+                                       kz::find_device(p.decoder_device, "decoder_device"),
+                                       p.max_rows};
         auto model = std::make_unique<kz_model>();
         model->engine = std::make_shared<kz::Engine>(
-            kz::load_model(talker_path, codec_path, p.precision == KZ_PRECISION_F32,
-                           p.backend == KZ_BACKEND_GGML),
-            p.n_threads ? p.n_threads : cores);
+            kz::load_model(talker_path, codec_path, options), p.n_threads ? p.n_threads : cores);
         *out = model.release();
     });
 }
@@ -93,14 +122,13 @@ void kz_model_free(kz_model *model) {
     delete model;
 }
 
-kz_status kz_model_get_info(const kz_model *model, kz_model_info *info) {
+kz_status kz_model_get_info(const kz_model *model, kz_model_info *out) {
     return kz::guarded([&] {
         require(model, "model");
-        require(info, "info");
-        if (info->struct_size != sizeof(kz_model_info)) {
-            kz::fail(KZ_ERR_ARGUMENT, "kz_model_info has size %u, expected %zu", info->struct_size,
-                     sizeof(kz_model_info));
-        }
+        require(out, "info");
+        kz::check_sized(out, kOldestModelInfo, "kz_model_info");
+        kz_model_info full{};
+        kz_model_info *info = &full;
         const kz::Model &m = model->engine->model();
         info->sample_rate = m.codec.config.sample_rate;
         info->samples_per_frame = m.codec.config.samples_per_frame;
@@ -115,12 +143,13 @@ kz_status kz_model_get_info(const kz_model *model, kz_model_info *info) {
         info->cp_layers = m.cp.config.layers;
         info->max_positions = m.talker.config.max_positions;
         info->weight_bytes = m.talker.lm.bytes() + m.talker.embd.bytes() + m.cp.lm.bytes() +
-                             m.cp.embd.bytes() + m.codec.bytes;
+                             m.cp.embd.bytes() + m.codec.bytes();
         info->generator_threads = model->engine->generator_threads();
         info->decoder_threads = model->engine->decoder_threads();
         set_name(info->talker_type, ggml_type_name(m.talker.lm.type));
         set_name(info->cp_type, ggml_type_name(m.cp.lm.type));
         set_name(info->decoder_type, m.codec_type.c_str());
+        kz::write_sized(out, &full, sizeof(full));
     });
 }
 
@@ -183,7 +212,10 @@ kz_status kz_stream_result(kz_stream *s, kz_result *result) {
     return kz::guarded([&] {
         require(s, "stream");
         require(result, "result");
-        s->engine->result(*s->stream, *result);
+        kz::check_sized(result, kOldestResult, "kz_result");
+        kz_result full{};
+        s->engine->result(*s->stream, full);
+        kz::write_sized(result, &full, sizeof(full));
     });
 }
 
@@ -209,14 +241,14 @@ kz_status kz_decoder_feed(kz_decoder *d, const int32_t *codes, int32_t n_frames,
         require(codes, "codes");
         require(pcm, "pcm");
         kz::check_codes(d->engine->model(), codes, n_frames);
-        d->decoder.decode(d->state, codes, n_frames, pcm, nullptr);
+        d->decoder->decode(*d->state, codes, n_frames, pcm, nullptr);
     });
 }
 
 kz_status kz_decoder_reset(kz_decoder *d) {
     return kz::guarded([&] {
         require(d, "decoder");
-        d->state.reset();
+        d->state->reset();
     });
 }
 
@@ -256,7 +288,8 @@ kz_status kz_sampler_probs(const kz_sampling *sampling, const float *logits, int
             kz::fail(KZ_ERR_ARGUMENT, "n is %d, n_history %d", n, n_history);
         if (n_history > 0) require(history, "history");
         kz::check_sampling(*sampling, "sampler");
-        kz::Sampler(*sampling).probabilities(logits, n, suppressed, history, n_history, probs);
+        kz::Sampler(*sampling, "sampling")
+            .probabilities(logits, n, suppressed, history, n_history, probs);
     });
 }
 
@@ -264,17 +297,9 @@ kz_status kz_measure_machine(const kz_measure_params *params, kz_machine *machin
     return kz::guarded([&] {
         require(machine, "machine");
         kz_measure_params p{sizeof(kz_measure_params), 0, 0, 0};
-        if (params) {
-            if (params->struct_size != sizeof(kz_measure_params)) {
-                kz::fail(KZ_ERR_ARGUMENT, "kz_measure_params has size %u, expected %zu",
-                         params->struct_size, sizeof(kz_measure_params));
-            }
-            p = *params;
-        }
-        if (machine->struct_size != sizeof(kz_machine)) {
-            kz::fail(KZ_ERR_ARGUMENT, "kz_machine has size %u, expected %zu", machine->struct_size,
-                     sizeof(kz_machine));
-        }
+        if (params)
+            kz::read_sized(&p, sizeof(p), params, kOldestMeasureParams, "kz_measure_params");
+        kz::check_sized(machine, kOldestMachine, "kz_machine");
         if (p.n_threads < 0 || p.n_threads > 1024)
             kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 0..1024", p.n_threads);
         if (!(p.seconds >= 0 && p.seconds <= 60))
@@ -285,13 +310,16 @@ kz_status kz_measure_machine(const kz_measure_params *params, kz_machine *machin
         const kz::MachineSpeed speed =
             kz::measure_machine(kz::kernels(), p.n_threads ? p.n_threads : kz::usable_cores(),
                                 p.seconds > 0 ? p.seconds : 2.0, p.working_set);
-        machine->n_threads = speed.threads;
-        machine->working_set = speed.working_set;
-        machine->read_gbs_1 = speed.read_gbs[0];
-        machine->read_gbs_n = speed.read_gbs[1];
-        machine->gemm_gflops_1 = speed.gemm_gflops[0];
-        machine->gemm_gflops_n = speed.gemm_gflops[1];
-        set_name(machine->kernels, speed.kernels);
+        kz_machine full{};
+        full.n_threads = speed.threads;
+        full.working_set = speed.working_set;
+        full.read_gbs_1 = speed.read_gbs[0];
+        full.read_gbs_n = speed.read_gbs[1];
+        full.gemm_gflops_1 = speed.gemm_gflops[0];
+        full.gemm_gflops_n = speed.gemm_gflops[1];
+        set_name(full.kernels, speed.kernels);
+        set_name(full.integer_kernels, kz::quant_kernels().name);
+        kz::write_sized(machine, &full, sizeof(full));
     });
 }
 
@@ -299,16 +327,27 @@ kz_status kz_measure_passes(kz_model *model, kz_passes *passes) {
     return kz::guarded([&] {
         require(model, "model");
         require(passes, "passes");
-        if (passes->struct_size != sizeof(kz_passes)) {
-            kz::fail(KZ_ERR_ARGUMENT, "kz_passes has size %u, expected %zu", passes->struct_size,
-                     sizeof(kz_passes));
+        kz_passes full{};
+        kz::read_sized(&full, sizeof(full), passes, kOldestPasses, "kz_passes");
+        if (full.n_threads < 1 || full.n_threads > 1024) {
+            kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 1..1024", full.n_threads);
         }
-        if (passes->n_threads < 1 || passes->n_threads > 1024) {
-            kz::fail(KZ_ERR_ARGUMENT, "n_threads is %d, expected 1..1024", passes->n_threads);
-        }
-        const kz::PassTimes times = kz::measure_passes(model->engine->model(), passes->n_threads);
-        passes->talker_s = times.talker_s;
-        passes->cp_s = times.cp_s;
+        const kz::PassTimes times = kz::measure_passes(model->engine->model(), full.n_threads);
+        full.talker_s = times.talker_s;
+        full.cp_s = times.cp_s;
+        kz::write_sized(passes, &full, sizeof(full));
+    });
+}
+
+kz_status kz_devices(char *json, size_t size, size_t *needed) {
+    return kz::guarded([&] { write_text(kz::devices_json(), json, size, needed); });
+}
+
+kz_status kz_model_placement(kz_model *model, char *json, size_t size, size_t *needed) {
+    return kz::guarded([&] {
+        require(model, "model");
+        write_text(kz::placement_json(model->engine->model(), model->engine->generator_threads()),
+                   json, size, needed);
     });
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxQueuedFrames = 64;   // generated, not yet decoded
 constexpr int kMaxUnreadFrames = 256;  // decoded, not yet read: 20 s
-constexpr int kMaxAutoChunk = CodecDecoder::kMaxFrames;
+constexpr int kMaxAutoChunk = Decoder::kMaxFrames;
 constexpr size_t kMaxStreams = 16;  // streams in a turn of the generator
 
 }  // namespace
@@ -41,9 +41,9 @@ void Engine::close() {
     }
     wake_generator();
     wake_decoder();
-    helpers_.reset();
     if (generator_.joinable()) generator_.join();
     if (decoder_.joinable()) decoder_.join();
+    helpers_.reset();
 }
 
 std::shared_ptr<Stream> Engine::open(const kz_stream_params &params) {
@@ -108,9 +108,6 @@ void Engine::cancel(Stream &stream) {
 }
 
 void Engine::result(Stream &s, kz_result &r) {
-    if (r.struct_size != sizeof(kz_result))
-        fail(KZ_ERR_ARGUMENT, "kz_result has size %u, expected %zu", r.struct_size,
-             sizeof(kz_result));
     std::unique_lock lock(mutex_);
     if (!s.finished)
         fail(KZ_ERR_ARGUMENT, "the stream is still running: read it to its end or cancel it first");

@@ -1,10 +1,10 @@
 // The two threads and the streams they serve.
 //
 //   generator thread: all streams advance one frame in shared passes -> codes of each stream
-//   decoder thread:   codes -> CodecState of the stream -> chunks of PCM
+//   decoder thread:   codes -> DecoderState of the stream -> chunks of PCM
 //
-// A thread without work of its own helps the other with its products; beyond two threads the rest
-// only help the generator.
+// A thread without work of its own helps the other with its products; threads beyond the two help
+// the generator, and the decoder while frames pile up before it.
 //
 // A stream whose codes or chunks pile up is passed over until its reader catches up; nobody else
 // waits for it.  One mutex guards what the threads share; it is never held while computing.
@@ -34,13 +34,16 @@ struct PcmChunk {
 
 struct Stream {
     Stream(const Model &model, const kz_stream_params &params)
-        : request(model, params), generation(model, request), codec(model.codec), opened(now_s()) {}
+        : request(model, params),
+          generation(model, request),
+          codec(model.codec.make_state()),
+          opened(now_s()) {}
 
     const Request request;
     std::atomic<bool> stop{false};  // its audio is not wanted any more: ends a running pass
 
-    Generation generation;  // generator thread
-    CodecState codec;       // decoder thread
+    Generation generation;                      // generator thread
+    const std::unique_ptr<DecoderState> codec;  // decoder thread
 
     // The rest is guarded by Engine::mutex_.
     std::vector<int32_t> codes;                 // [frames][n_codebooks]
@@ -73,7 +76,8 @@ class Engine {
     ~Engine();
 
     const Model &model() const { return *model_; }
-    // Threads that compute: two of them at least; on one core they take turns.
+    // Threads that compute: two of them at least; on one core they take turns.  Those beyond two
+    // are counted where they begin.
     int generator_threads() const { return std::max(1, n_threads_ - 1); }
     int decoder_threads() const { return 1; }
 
@@ -95,12 +99,14 @@ class Engine {
     };
 
     void start_threads();
+    void place_helpers();
+    bool decoder_behind() const;
     void generate_loop();
     void decode_loop();
     Batch next_to_generate();
     bool can_generate(Stream &stream) const;
     Turn turn_of(Stream &stream) const;
-    void decode(CodecDecoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
+    void decode(Decoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
                 PcmChunk &chunk, CodecStageTimes &times) const;
     bool reader_full(const Stream &stream) const;
     bool first_chunk_due(const Stream &stream) const;
@@ -127,7 +133,7 @@ class Engine {
     bool generating_ = false, decoding_ = false;  // a thread is computing
     Team generator_team_, decoder_team_;          // helped by the other thread
     std::atomic<bool> generator_wanted_{false}, decoder_wanted_{false};
-    std::unique_ptr<Helpers> helpers_;  // beyond the two threads
+    std::unique_ptr<Helpers> helpers_;  // threads beyond the two; placed under mutex_
     std::thread generator_, decoder_;
 };
 

@@ -91,8 +91,8 @@ Generation::Generation(const Model &model, const Request &request)
     : model_(model),
       request_(request),
       state_(model.talker),
-      talker_sampler_(request.talker),
-      cp_sampler_(request.cp),
+      talker_sampler_(request.talker, "talker"),
+      cp_sampler_(request.cp, "code predictor"),
       random_(request.seed),
       suppressed_(static_cast<size_t>(model.talker.config.codec_vocab)),
       hidden_(static_cast<size_t>(model.talker.config.block.hidden)),
@@ -241,7 +241,7 @@ void advance(Generator &g, std::span<Turn> turns) {
         if (turn.generation->ended(turn)) continue;
         guarded_turn(turn, [&] {
             const LmSequence s = turn.generation->talker_inputs(g, turn, most_rows);
-            s.cache->reserve(s.cache->n_past + s.n);
+            g.talker.lm().reserve(*s.cache, s.cache->n_past + s.n);
             sequences.push_back(s);
             live.push_back(&turn);
         });

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/model.h"
-#include "nn/kernels.h"
+#include "nn/kernels/float_kernels.h"
 
 namespace kz {
 

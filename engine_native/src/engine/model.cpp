@@ -7,17 +7,25 @@
 namespace kz {
 
 std::unique_ptr<const Model> load_model(const std::string &talker_path,
-                                        const std::string &codec_path, bool f32, bool graph) {
+                                        const std::string &codec_path,
+                                        const ModelOptions &options) {
     const GgufFile talker(talker_path);
     const GgufFile codec(codec_path);
     auto model = std::make_unique<Model>();
     model->kernels = &kernels();
-    const LmOptions options{f32, graph, model->kernels, &quant_kernels()};
+    LmOptions lm{options.f32, options.graph, model->kernels, &quant_kernels(), options.talker};
+    // ggml's Vulkan device sets itself up at its first use, which must not be in two threads.
+    for (ggml_backend_dev_t device : {options.talker, options.cp, options.decoder}) {
+        if (device) ggml_backend_dev_buffer_type(device);
+    }
     // The two files at the same time.
-    auto rest = std::async(std::launch::async,
-                           [&] { model->codec = load_codec_weights(codec, *model->kernels, f32); });
-    model->talker = load_talker_weights(talker, options);
-    model->cp = load_code_predictor_weights(codec, model->talker.config, options);
+    auto rest = std::async(std::launch::async, [&] {
+        model->codec =
+            load_codec(codec, *model->kernels, {options.f32, options.decoder, options.max_rows});
+    });
+    model->talker = load_talker_weights(talker, lm);
+    lm.device = options.cp;
+    model->cp = load_code_predictor_weights(codec, model->talker.config, lm);
     rest.get();
     model->codec_type = ggml_type_name(codec.require("a.gen.wav.dac.entry.weight")->type);
     if (model->cp.config.n_steps + 1 != model->codec.config.n_codebooks ||

@@ -4,18 +4,41 @@
 #include <system_error>
 
 #include "engine/engine.h"
+#include "engine/helpers_policy.h"
 #include "runtime/status.h"
 
 namespace kz {
 
 void Engine::start_threads() {
+    helpers_ = std::make_unique<Helpers>(generator_team_, decoder_team_, n_threads_ - 2);
     try {
         generator_ = std::thread([this] { generate_loop(); });
         decoder_ = std::thread([this] { decode_loop(); });
     } catch (const std::system_error &e) {
         fail(KZ_ERR_MEMORY, "cannot start a thread: %s", e.what());
     }
-    helpers_ = std::make_unique<Helpers>(generator_team_, n_threads_ - 2);
+}
+
+// Whether a stream's frames come faster than they are decoded: as many wait as its last chunk had.
+// A stream whose reader is slow waits for that reader, not for the decoder.
+bool Engine::decoder_behind() const {
+    return std::any_of(streams_.begin(), streams_.end(), [this](const auto &s) {
+        return !s->finished && !reader_full(*s) && s->request.chunk != 0 && s->n_chunks > 0 &&
+               s->n_frames - s->taken >= s->last_size;
+    });
+}
+
+// The caller holds the mutex.
+void Engine::place_helpers() {
+    const LmWeights &talker = model_->talker.lm, &cp = model_->cp.lm;
+    helpers_->prefer_second(helpers_decode({
+        .generating = generating_,
+        .decoding = decoding_,
+        .decoder_behind = decoder_behind(),
+        .generator_shares = talker.packed() || cp.packed(),
+        .decoder_shares = model_->codec.shares(),
+        .generator_brings_threads = talker.brings_threads() || cp.brings_threads(),
+    }));
 }
 
 void Engine::generate_loop() {
@@ -27,6 +50,7 @@ void Engine::generate_loop() {
         if (closing_) return;
         for (const auto &stream : batch.streams) stream->generating = true;
         generating_ = true;
+        place_helpers();
         lock.unlock();
         decode_.notify_one();  // with nothing to decode its thread may help
 
@@ -53,6 +77,7 @@ void Engine::generate_loop() {
             generated(stream, turn);
             stream.readable.notify_all();
         }
+        place_helpers();
         wake_decoder();
     }
 }
@@ -101,7 +126,7 @@ void Engine::wait_to_decode(std::unique_lock<std::mutex> &lock) {
 }
 
 void Engine::decode_loop() {
-    CodecDecoder decoder(model_->codec, decoder_team_);
+    std::unique_ptr<Decoder> decoder;
     std::unique_lock lock(mutex_);
     while (true) {
         PcmChunk chunk;
@@ -111,6 +136,7 @@ void Engine::decode_loop() {
         chunk.first_frame = stream->taken;
         stream->taken += chunk.n_frames;
         stream->decoding = decoding_ = true;
+        place_helpers();
         const auto width = static_cast<ptrdiff_t>(model_->n_codebooks());
         const auto begin = stream->codes.begin() + chunk.first_frame * width;
         const std::vector<int32_t> codes(begin, begin + chunk.n_frames * width);
@@ -119,11 +145,15 @@ void Engine::decode_loop() {
 
         const double start = now_s();
         CodecStageTimes times;
-        const kz_status status = guarded([&] { decode(decoder, *stream, codes, chunk, times); });
+        const kz_status status = guarded([&] {
+            if (!decoder) decoder = model_->codec.make_decoder(&decoder_team_, decoder_threads());
+            decode(*decoder, *stream, codes, chunk, times);
+        });
         const std::string error = status == KZ_OK ? "" : last_error();
 
         lock.lock();
         stream->decoding = decoding_ = false;
+        place_helpers();
         stream->decode_time += now_s() - start;
         if (stream->request.profile) stream->codec_times += times;
         if (status == KZ_OK) {
@@ -137,12 +167,12 @@ void Engine::decode_loop() {
 }
 
 // codes -> chunk.pcm, without the frames that the request skips; empty when the stream was stopped.
-void Engine::decode(CodecDecoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
+void Engine::decode(Decoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
                     PcmChunk &chunk, CodecStageTimes &times) const {
     const auto width = static_cast<ptrdiff_t>(model_->codec.config.samples_per_frame);
     std::vector<float> pcm(static_cast<size_t>(chunk.n_frames * width));
     decoder.set_stop(&stream.stop);
-    if (!decoder.decode(stream.codec, codes.data(), chunk.n_frames, pcm.data(), &times)) return;
+    if (!decoder.decode(*stream.codec, codes.data(), chunk.n_frames, pcm.data(), &times)) return;
     const int skipped =
         std::clamp(stream.request.skip_frames - chunk.first_frame, 0, chunk.n_frames);
     pcm.erase(pcm.begin(), pcm.begin() + skipped * width);

@@ -66,10 +66,10 @@ void trace_decoder(const Model &model, const int32_t *codes, int n_frames, const
                    int64_t shape[2], float *out) {
     if (n_frames < 1) fail(KZ_ERR_ARGUMENT, "n_frames is %d, expected 1 or more", n_frames);
     check_codes(model, codes, n_frames);
-    CodecState state(model.codec);
-    CodecDecoder decoder(model.codec);
+    const auto state = model.codec.make_state();
+    const auto decoder = model.codec.make_decoder(nullptr, 1);
     shape[0] = shape[1] = 0;
-    decoder.set_probe([&](const char *name, const float *x, int t, int c) {
+    decoder->set_probe([&](const char *name, const float *x, int t, int c) {
         if (std::strcmp(name, stage) != 0) return;
         if (out)
             std::memcpy(out + shape[0] * c, x,
@@ -79,7 +79,7 @@ void trace_decoder(const Model &model, const int32_t *codes, int n_frames, const
     });
     std::vector<float> pcm(static_cast<size_t>(n_frames) *
                            static_cast<size_t>(model.codec.config.samples_per_frame));
-    decoder.decode(state, codes, n_frames, pcm.data(), nullptr);
+    decoder->decode(*state, codes, n_frames, pcm.data(), nullptr);
     if (shape[1] == 0) {
         fail(KZ_ERR_ARGUMENT,
              "no decoder stage '%s'; expected quant, preconv, pretr, upsample, dac.entry, dac.0 .. "

@@ -48,8 +48,9 @@ CodecDecoder::CodecDecoder(const CodecWeights &weights, Team &team)
       c_{k_, team},
       rope_(weights.config.block.head_dim, weights.config.block.rope_theta) {}
 
-bool CodecDecoder::decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
-                          CodecStageTimes *times) {
+bool CodecDecoder::decode(DecoderState &decoder_state, const int32_t *codes, int n_frames,
+                          float *pcm, CodecStageTimes *times) {
+    auto &state = dynamic_cast<CodecState &>(decoder_state);
     CodecStageTimes unused;
     while (n_frames > 0) {
         const int n = std::min(n_frames, kMaxFrames);

@@ -11,10 +11,9 @@
 // step and the one before give one step of `rate` outputs, side by side.
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <vector>
 
+#include "model/decoder.h"
 #include "nn/convolution.h"
 #include "nn/layers.h"
 #include "nn/rope.h"
@@ -73,9 +72,9 @@ struct CodecWeights {
 CodecWeights load_codec_weights(const GgufFile &file, const Kernels &kernels, bool exact);
 
 // All memory of one stream's decoder.
-struct CodecState {
+struct CodecState final : DecoderState {
     explicit CodecState(const CodecWeights &weights);
-    void reset();
+    void reset() override;
 
     int position = 0;                 // frames decoded so far
     int cached = 0;                   // positions held in k and v, at most window - 1
@@ -89,41 +88,14 @@ struct CodecState {
     FloatBuffer post_conv;            // [6][channels]
 };
 
-struct CodecStageTimes {
-    double quant = 0, preconv = 0, pretr = 0, upsample = 0, bigvgan = 0;
-
-    CodecStageTimes &operator+=(const CodecStageTimes &other) {
-        quant += other.quant;
-        preconv += other.preconv;
-        pretr += other.pretr;
-        upsample += other.upsample;
-        bigvgan += other.bigvgan;
-        return *this;
-    }
-};
-
-// Computes; owns scratch memory only.  One per thread.
-class CodecDecoder {
+class CodecDecoder final : public Decoder {
   public:
     explicit CodecDecoder(const CodecWeights &weights) : CodecDecoder(weights, alone_) {}
     // Shares its work with the helpers of team, whose only caller it is while it decodes.
     CodecDecoder(const CodecWeights &weights, Team &team);
 
-    // codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].  Codes must be in range.
-    // False when the stop flag was seen: the state is then of no more use.  Throws KZ_ERR_COMPUTE
-    // when samples are not finite.
-    bool decode(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
-                CodecStageTimes *times);
-
-    // Looked at between the stages of a frame; nullptr: never.
-    void set_stop(const std::atomic<bool> *stop) { stop_ = stop; }
-
-    // Called with every stage's output: name, values [t][c], t, c.
-    using Probe = std::function<void(const char *, const float *, int, int)>;
-    void set_probe(Probe probe) { probe_ = std::move(probe); }
-
-    // Frames decoded at a time inside decode(): bounds the scratch memory.
-    static constexpr int kMaxFrames = 8;
+    bool decode(DecoderState &state, const int32_t *codes, int n_frames, float *pcm,
+                CodecStageTimes *times) override;
 
   private:
     bool decode_some(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
@@ -133,7 +105,6 @@ class CodecDecoder {
     void attention(CodecState &state, int layer, int t);
     void upsample_stage(CodecState &state, size_t stage, int t);
     void dac_block(CodecState &state, size_t block, int t);
-    bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
     void probe(const char *name, const float *x, int t, int c) {
         if (probe_) probe_(name, x, t, c);
     }
@@ -143,8 +114,6 @@ class CodecDecoder {
     const Kernels &k_;
     const Compute c_;
     Rope rope_;
-    Probe probe_;
-    const std::atomic<bool> *stop_ = nullptr;
     FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_, tiles_;
 };
 

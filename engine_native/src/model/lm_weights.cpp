@@ -174,12 +174,73 @@ GraphWeights load_graph(const GgufFile &f, const LmTensors &t, const LmOptions &
     return w;
 }
 
+// The bytes of a tensor, as a device is to have them.
+std::vector<uint8_t> read_as(const GgufFile &f, const ggml_tensor *source, ggml_type type) {
+    if (type == source->type) {
+        std::vector<uint8_t> raw(ggml_nbytes(source));
+        f.read(source, raw.data());
+        return raw;
+    }
+    const FloatBuffer values = f.read_f32(source);
+    const auto *bytes = reinterpret_cast<const uint8_t *>(values.data());
+    return {bytes, bytes + values.size() * sizeof(float)};
+}
+
+PlacedTensors::Fill upload(const GgufFile &f, const ggml_tensor *source) {
+    return [&f, source](ggml_tensor *to) {
+        const auto bytes = read_as(f, source, to->type);
+        ggml_backend_tensor_set(to, bytes.data(), 0, bytes.size());
+    };
+}
+
+DeviceLmWeights load_device(const GgufFile &f, const LmConfig &config, const LmTensors &t,
+                            const LmOptions &options) {
+    DeviceLmWeights w;
+    w.device = options.device;
+    const int64_t n_heads = t.head->ne[2];
+    w.tensors =
+        std::make_unique<PlacedTensors>(t.layers.size() * 12 + static_cast<size_t>(n_heads) + 8);
+    const auto matrix = [&](const ggml_tensor *source) {
+        return w.tensors->add(source->name, options.f32 ? GGML_TYPE_F32 : source->type,
+                              {source->ne[0], source->ne[1]}, upload(f, source));
+    };
+    const auto vector = [&](const ggml_tensor *source) {
+        return w.tensors->add(source->name, GGML_TYPE_F32, {source->ne[0]}, upload(f, source));
+    };
+    for (const LmTensors::Layer &l : t.layers) {
+        w.layers.push_back({vector(l.attn_norm), matrix(l.q), matrix(l.k), matrix(l.v),
+                            vector(l.q_norm), vector(l.k_norm), matrix(l.out), vector(l.ffn_norm),
+                            matrix(l.gate), matrix(l.up), matrix(l.down)});
+    }
+    w.output_norm = vector(t.output_norm);
+    if (t.proj_w) {
+        w.proj_w = matrix(t.proj_w);
+        w.proj_b = vector(t.proj_b);
+    }
+    // Slices of one tensor, which is read once.
+    auto all = std::make_shared<std::vector<uint8_t>>();
+    for (int64_t i = 0; i < n_heads; i++) {
+        w.heads.push_back(w.tensors->add(
+            std::string(t.head->name) + "." + std::to_string(i),
+            options.f32 ? GGML_TYPE_F32 : t.head->type, {t.head->ne[0], t.head->ne[1]},
+            [&f, &t, all, i](ggml_tensor *to) {
+                if (all->empty()) *all = read_as(f, t.head, to->type);
+                const size_t bytes = ggml_nbytes(to);
+                ggml_backend_tensor_set(to, all->data() + static_cast<size_t>(i) * bytes, 0, bytes);
+            }));
+    }
+    w.place(config);
+    return w;
+}
+
 LmWeights load_lm(const GgufFile &f, const LmConfig &config, const LmTensors &t,
                   const LmOptions &options) {
     LmWeights w;
     w.config = config;
     w.type = options.f32 ? GGML_TYPE_F32 : t.layers[0].q->type;
-    if (can_pack(t, options)) {
+    if (options.device) {
+        w.form = load_device(f, config, t, options);
+    } else if (can_pack(t, options)) {
         w.form = pack(f, t, options);
     } else {
         w.form = load_graph(f, t, options);
@@ -208,9 +269,17 @@ void EmbeddingTable::add_row(int64_t row, float *out, FloatBuffer &scratch) cons
     for (int64_t i = 0; i < width_; i++) out[i] += values[i];
 }
 
+bool LmWeights::brings_threads() const {
+    if (const auto *w = std::get_if<DeviceLmWeights>(&form))
+        return ggml_backend_dev_type(w->device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+    return std::holds_alternative<GraphWeights>(form);
+}
+
 std::unique_ptr<Lm> make_lm(const LmWeights &w, Team &team, int n_threads) {
     if (const auto *packed = std::get_if<PackedWeights>(&w.form))
         return std::make_unique<PackedLm>(w.config, *packed, team);
+    if (const auto *device = std::get_if<DeviceLmWeights>(&w.form))
+        return std::make_unique<DeviceLm>(w.config, *device, n_threads);
     return std::make_unique<GraphLm>(w.config, std::get<GraphWeights>(w.form), n_threads);
 }
 

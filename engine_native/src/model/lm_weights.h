@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "nn/device_lm.h"
 #include "nn/graph_lm.h"
 #include "nn/packed_lm.h"
 #include "weights/config.h"
@@ -16,6 +17,7 @@ struct LmOptions {
     bool graph = false;  // as ggml graphs, even where packed kernels exist
     const Kernels *kernels = nullptr;
     const QuantKernels *quant = nullptr;
+    ggml_backend_dev_t device = nullptr;  // where to compute; nullptr: here, as the others say
 };
 
 // Rows of a table, any weight type, read as f32.
@@ -37,8 +39,13 @@ class EmbeddingTable {
 
 struct LmWeights {
     LmConfig config;
-    std::variant<PackedWeights, GraphWeights> form;
+    std::variant<PackedWeights, GraphWeights, DeviceLmWeights> form;
     ggml_type type = GGML_TYPE_F32;  // of the first attention matrix, as it is held
+
+    // Whether kernels of our own multiply; they share their work by a Team.
+    bool packed() const { return std::holds_alternative<PackedWeights>(form); }
+    // Whether ggml computes on the processor, with threads of its own.
+    bool brings_threads() const;
 
     int64_t bytes() const {
         return std::visit([](const auto &w) { return w.bytes(); }, form);

@@ -48,7 +48,8 @@ void Sampler::penalised(const float *logits, int n, const uint8_t *suppressed,
     scores_.assign(logits, logits + n);
     for (int i = 0; i < n; i++) {
         if (std::isnan(logits[i]) || logits[i] == INFINITY) {
-            fail(KZ_ERR_COMPUTE, "the logits hold NaN or infinity (first at id %d of %d)", i, n);
+            fail(KZ_ERR_COMPUTE, "%s: the logits hold NaN or infinity (first at id %d of %d)",
+                 part_, i, n);
         }
     }
     if (s_.repetition_penalty != 1.0f) {

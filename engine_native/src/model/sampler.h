@@ -25,7 +25,8 @@ void check_sampling(const kz_sampling &s, const char *part);
 
 class Sampler {
   public:
-    explicit Sampler(const kz_sampling &settings) : s_(settings) {}
+    // part: whose logits these are, for messages.
+    Sampler(const kz_sampling &settings, const char *part) : s_(settings), part_(part) {}
 
     // Applies everything but the draw.  suppressed may be nullptr; history: codes drawn so far.
     // probs [n] sums to 1, excluded ids are exactly 0.
@@ -43,6 +44,7 @@ class Sampler {
                    int n_history);
 
     kz_sampling s_;
+    const char *part_;
     std::vector<float> scores_, sorted_, probs_;
     std::vector<int32_t> order_;
     std::vector<uint8_t> seen_;

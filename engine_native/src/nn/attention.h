@@ -2,7 +2,7 @@
 // write into the cache, grouped heads.
 #pragma once
 
-#include "nn/kernels.h"
+#include "nn/kernels/float_kernels.h"
 #include "nn/kv_cache.h"
 #include "nn/rope.h"
 #include "weights/config.h"

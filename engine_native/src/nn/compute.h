@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "nn/kernels.h"
+#include "nn/kernels/float_kernels.h"
 #include "runtime/team.h"
 
 namespace kz {

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "runtime/aligned.h"
 
 namespace kz {
+
+// Keys and values that a language model holds itself, on a device; it derives from this.
+struct KvElsewhere {
+    virtual ~KvElsewhere() = default;
+};
 
 class KvCache {
   public:
@@ -51,6 +57,7 @@ class KvCache {
     }
 
     int n_past = 0;
+    std::shared_ptr<KvElsewhere> elsewhere;  // in place of the pages; given up with the cache
 
   private:
     using Pages = std::vector<FloatBuffer>;  // [page][kPage][kv_width]

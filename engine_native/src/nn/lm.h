@@ -1,6 +1,7 @@
 // A language model of Qwen3 layers: positions in, hidden state and logits of the last one out.
-// Two forms give the same results up to rounding: PackedLm (packed_lm.h), on kernels of our own,
-// and GraphLm (graph_lm.h), as ggml graphs, for every weight type ggml knows.
+// Three forms give the same results up to rounding: PackedLm (packed_lm.h), on kernels of our own,
+// GraphLm (graph_lm.h), as ggml graphs on the processor, for every weight type ggml knows, and
+// DeviceLm (device_lm.h), on any device of ggml.
 //
 //   input (-> projection) -> layers of
 //     x -> RMSNorm -> q, k, v -> attention (attention.h) -> output projection -> + x
@@ -38,6 +39,8 @@ class Lm {
     virtual ~Lm() = default;
     // All sequences advance.  False when *stop was seen: caches are then of no more use.
     virtual bool forward(std::span<const LmSequence> sequences, int head) = 0;
+    // Makes room, so that a failure to do so is that of one stream.
+    virtual void reserve(KvCache &cache, int positions) { cache.reserve(positions); }
     // Whether positions give the same bits however they are grouped into calls.
     virtual bool exact_grouping() const = 0;
 

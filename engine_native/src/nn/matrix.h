@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "nn/kernels/quant_kernels.h"
 #include "nn/layers.h"
-#include "nn/quant_kernels.h"
 
 namespace kz {
 

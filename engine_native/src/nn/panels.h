@@ -7,7 +7,7 @@
 #include <memory>
 #include <new>
 
-#include "nn/kernels.h"
+#include "nn/kernels/float_kernels.h"
 
 namespace kz {
 

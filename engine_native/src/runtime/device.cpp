@@ -1,11 +1,13 @@
 #include "runtime/device.h"
 
+#include <dlfcn.h>
 #if defined(__linux__)
 #include <sched.h>
 #endif
 
 #include <algorithm>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "runtime/status.h"
@@ -27,11 +29,24 @@ int usable_cores() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+namespace {
+// Portable builds keep CPU variants in separate libraries, of which ggml loads the best one. By
+// itself it looks beside the executable, which may be Python's, and in the current directory.
+void load_backends_beside_ggml() {
+    Dl_info ggml{};
+    if (dladdr(reinterpret_cast<const void *>(&ggml_backend_load_all), &ggml) == 0) return;
+    const std::string path = ggml.dli_fname;
+    const size_t slash = path.rfind('/');
+    if (slash != std::string::npos) ggml_backend_load_all_from_path(path.substr(0, slash).c_str());
+}
+}  // namespace
+
 ggml_backend_dev_t cpu_device() {
     static std::once_flag once;
     std::call_once(once, [] {
-        // Portable builds keep CPU variants in separate libraries and load the best one here.
-        if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) ggml_backend_load_all();
+        auto missing = [] { return !ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU); };
+        if (missing()) load_backends_beside_ggml();
+        if (missing()) ggml_backend_load_all();  // a build with a folder of its own
     });
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (!device) fail(KZ_ERR_INTERNAL, "ggml offers no CPU device");

@@ -107,9 +107,9 @@ void Team::wake() {
     state_.notify_all();
 }
 
-Helpers::Helpers(Team &team, int n) : team_(team) {
+Helpers::Helpers(Team &first, Team &second, int n) : teams_{&first, &second} {
     try {
-        for (int i = 0; i < n; i++) threads_.emplace_back([this] { team_.help(leave_); });
+        for (int i = 0; i < n; i++) threads_.emplace_back([this] { help(); });
     } catch (const std::system_error &e) {
         const auto started = threads_.size();
         stop();
@@ -120,9 +120,29 @@ Helpers::Helpers(Team &team, int n) : team_(team) {
     }
 }
 
+void Helpers::help() {
+    while (!stop_) {
+        const int at = at_;
+        teams_[at]->help(leave_[at]);
+    }
+}
+
+void Helpers::prefer_second(bool second) {
+    const int to = second ? 1 : 0, from = 1 - to;
+    if (threads_.empty() || at_ == to) return;
+    // In this order a helper that looks in between comes round again, and never stays behind.
+    leave_[to] = false;
+    at_ = to;
+    leave_[from] = true;
+    teams_[from]->wake();
+}
+
 void Helpers::stop() {
-    leave_ = true;
-    team_.wake();
+    stop_ = true;
+    for (const int i : {0, 1}) {
+        leave_[i] = true;
+        teams_[i]->wake();
+    }
     for (std::thread &t : threads_) t.join();
     threads_.clear();
 }

@@ -73,18 +73,26 @@ class Team {
     std::exception_ptr error_;  // of the section, once failed_
 };
 
-// Threads that help a team until they are destroyed.
+// Threads that help one of two teams at a time, the first to begin with, until they are destroyed.
 class Helpers {
   public:
     // Throws KZ_ERR_MEMORY when the system does not give n threads; n <= 0: none.
-    Helpers(Team &team, int n);
+    Helpers(Team &first, Team &second, int n);
+    Helpers(Team &team, int n) : Helpers(team, team, n) {}
     ~Helpers() { stop(); }
     Helpers(const Helpers &) = delete;
 
+    // Sends all of them to one of the teams; they leave the other after the item they are at.
+    // One caller at a time.
+    void prefer_second(bool second);
+
   private:
+    void help();
     void stop();
-    Team &team_;
-    std::atomic<bool> leave_{false};
+    Team *teams_[2];
+    std::atomic<bool> leave_[2]{};
+    std::atomic<int> at_{0};
+    std::atomic<bool> stop_{false};
     std::vector<std::thread> threads_;
 };
 

@@ -1,0 +1,125 @@
+// ggml's devices by name, and tensors and graphs that are placed on one.
+//
+// A part of the model (talker, code predictor, decoder) on a device keeps its weights and states in
+// the device's memory and computes through ggml's scheduler: nodes that the device does not support
+// fall back to ggml's CPU device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace kz {
+
+struct SchedDeleter {
+    void operator()(ggml_backend_sched *p) const { ggml_backend_sched_free(p); }
+};
+using SchedPtr = std::unique_ptr<ggml_backend_sched, SchedDeleter>;
+
+// Names of choices that are no device of ggml.
+constexpr const char *kOwnKernels = "cpu", *kCpuGraph = "cpu-graph", *kAutoDevice = "auto";
+
+// The device of a name, whatever its case: "cpu" (or nullptr, "") is nullptr, kernels of our own;
+// "cpu-graph" is the graph that other devices compute, on ggml's CPU device; "auto" the first GPU,
+// otherwise "cpu".  Throws KZ_ERR_ARGUMENT, naming the parameter and the devices there are.
+ggml_backend_dev_t find_device(const char *name, const char *parameter);
+
+// Every ggml device but the processor.
+std::vector<ggml_backend_dev_t> other_devices();
+
+// The backends that one thread computes with: the device's, and ggml's CPU behind it.
+class DeviceBackends {
+  public:
+    // Throws KZ_ERR_MEMORY naming the device when it cannot be initialised.
+    DeviceBackends(ggml_backend_dev_t device, int n_threads);
+    ggml_backend_dev_t device() const { return device_; }
+    const char *name() const { return ggml_backend_dev_name(device_); }
+    std::vector<ggml_backend_t> all() const;
+
+  private:
+    ggml_backend_dev_t device_;
+    BackendPtr own_;  // none where the device is the processor
+    Backend cpu_;
+};
+
+// Tensors that outlive a graph: weights and states.
+class PlacedTensors {
+  public:
+    explicit PlacedTensors(size_t max_tensors);
+
+    // Its values come from fill, once it has memory; without one they are zero.
+    using Fill = std::function<void(ggml_tensor *)>;
+    ggml_tensor *add(const std::string &name, ggml_type type, std::vector<int64_t> ne,
+                     Fill fill = {});
+
+    // Gives every tensor memory on the device, but for those that a node of `graph` reads or writes
+    // which the device does not support: they stay in main memory, so that they are not copied
+    // each time.  graph: the largest that will use them.  Throws KZ_ERR_MEMORY naming the device.
+    void place(ggml_backend_dev_t device, const ggml_cgraph *graph, bool weights);
+    void clear();  // all zero
+
+    int64_t device_bytes() const { return device_bytes_; }
+    int64_t host_bytes() const { return host_bytes_; }
+
+  private:
+    struct Entry {
+        ggml_tensor *tensor;
+        Fill fill;
+        bool on_host = false;
+    };
+    void find_homes(ggml_backend_dev_t device, const ggml_cgraph *graph);
+    int64_t allocate(ggml_backend_dev_t device, bool on_host, bool weights);
+
+    ContextPtr ctx_;
+    std::vector<Entry> entries_;
+    std::vector<BufferPtr> buffers_;
+    int64_t device_bytes_ = 0, host_bytes_ = 0;
+};
+
+// Where the nodes of a graph run and what is copied between devices each time.
+struct Placement {
+    std::map<std::pair<std::string, std::string>, int> nodes;  // (device, op) -> how many
+    int splits = 0;                                            // stretches of nodes on one device
+    int copies = 0;                                            // tensors copied to another device
+    int64_t copied_bytes = 0;
+};
+
+// A graph built once, placed once and computed many times, without allocating.
+class PlacedGraph {
+  public:
+    explicit PlacedGraph(size_t max_nodes);
+    ggml_context *ctx() const { return ctx_.get(); }
+    ggml_cgraph *graph() const { return graph_; }
+    void expand(ggml_tensor *t) { ggml_build_forward_expand(graph_, t); }
+
+    // An input that the caller sets before each run.
+    ggml_tensor *input(ggml_type type, int64_t ne0, int64_t ne1 = 1);
+    void output(ggml_tensor *t) {
+        ggml_set_output(t);
+        expand(t);
+    }
+
+    // Call once, after the last expand(); the backends must outlive the graph.  Throws
+    // KZ_ERR_MEMORY naming the device.
+    void allocate(const DeviceBackends &backends);
+    const Placement &placement() const { return placement_; }
+    // Throws KZ_ERR_COMPUTE or KZ_ERR_MEMORY naming the device.
+    void compute();
+
+  private:
+    void note_placement(const std::vector<ggml_tensor *> &sources);
+
+    ContextPtr ctx_;
+    ggml_cgraph *graph_;
+    std::string device_;
+    SchedPtr sched_;
+    Placement placement_;
+};
+
+}  // namespace kz
