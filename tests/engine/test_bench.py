@@ -20,10 +20,10 @@ from kazeia_engine.machine import Speed, usable_cores
 from kazeia_engine.work import PartWork, Work
 
 KEYS = {
-    "busy", "chunk", "chunk1_over_chunk0", "compare", "estimate", "first_audio", "foreign_cores",
-    "formats", "frames", "generator", "load_s", "machine", "model", "model_mb", "policies",
-    "repeat", "rss_mb", "rss_over_model_mb", "rtf", "sizes", "stages", "stages_ms_per_frame",
-    "text_tokens", "ttfb_ms", "verdict", "version",
+    "busy", "chunk", "chunk1_over_chunk0", "compare", "devices", "estimate", "first_audio",
+    "foreign_cores", "formats", "frames", "generator", "load_s", "machine", "model", "model_mb",
+    "policies", "repeat", "rss_mb", "rss_over_model_mb", "rtf", "sizes", "stages",
+    "stages_ms_per_frame", "text_tokens", "ttfb_ms", "verdict", "version",
 }  # fmt: skip
 LAYOUTS = ["whole text", "streaming text", "streaming text, 2000 characters"]
 
@@ -154,7 +154,7 @@ def test_no_model(tmp_path: Path) -> None:
 
 def test_stages_in_bytes_and_operations() -> None:
     work = Work(PartWork(400_000_000, 400_000_000), PartWork(1, 1), PartWork(0, 2_000_000_000))
-    speed = Speed(2, "scalar", 256.0, 10.0, 20.0, 50.0, 100.0, 0.0)
+    speed = Speed(2, "scalar", "scalar", 256.0, 10.0, 20.0, 50.0, 100.0, 0.0)
     rows = stage_rows({"prefill": 3.0, "talker": 50.0, "cp": 0.0, "decoder": 100.0}, work, speed)
     assert rows[0] == {"stage": "prefill", "ms": 3.0}
     # 0.4 GB in 50 ms are 8 GB/s, 0.8 GFLOP in 50 ms 16 GFLOP/s.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from kazeia_engine import InvalidInput, Model, terminal
+from kazeia_engine.bench.figures import Settings, _require_fits
+from kazeia_engine.bench.runs import spoken_text
 from kazeia_engine.cli import app
 from kazeia_engine.modelfiles import find_pair
 
@@ -245,3 +254,122 @@ def test_doctor() -> None:
     for word in ("cores", "memory", "GFLOP/s", "ggml", "0.6b", "1.7b", "q8_0", "real time?"):
         assert word in out
     assert "PROBLEM" not in out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("convert", "x", "-o", ""),
+        ("synth", "--size", "tiny", "-o", ""),
+        ("quantize", "x", ""),
+        ("pull", "0.6b-base", "-o", ""),
+    ],
+    ids=lambda c: c[0],
+)
+def test_an_empty_folder_name_is_not_the_present_folder(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "it is empty: expected a folder" in run(*command, expect=2).stderr.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_type_of_a_model_that_has_its_own(folder: Path) -> None:
+    result = run("bench", "--model", folder, "--type", "q4_0", expect=2)
+    assert "--type is that of --synthetic" in error_line(result)
+
+
+def test_more_frames_than_the_model_has(folder: Path) -> None:
+    result = run("bench", "--model", folder, "--frames", "1000000", expect=2)
+    assert re.search(r"frames is 1000000, expected at most \d+", error_line(result))
+
+
+def test_the_most_frames_are_those_that_are_generated(folder: Path) -> None:
+    with Model.load(folder) as model:
+        text = spoken_text(model)
+        speaker = model.info.speakers[0] if model.info.speakers else None
+        most = model.most_frames(text, speaker=speaker)
+        taken = model._prepare(text, speaker=speaker, max_frames=most + 5)[1].max_frames
+        assert taken == most
+        _require_fits(Settings(frames=most), model)
+        with pytest.raises(InvalidInput, match=f"at most {most}"):
+            _require_fits(Settings(frames=most + 1), model)
+
+
+@pytest.mark.parametrize("limit", ["--min-snr=nan", "--min-talker=1.5", "--min-cp=-0.1"])
+def test_limits_of_quality_are_looked_at_first(folder: Path, limit: str, tmp_path: Path) -> None:
+    result = run("quality", "--model", folder, "--reference", folder, limit, expect=2)
+    assert limit[2:].split("=")[0].replace("-", "_") in error_line(result)
+    assert "reference:" not in result.stderr  # no model was loaded
+
+
+def test_json_appears_whole_or_not_at_all(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "figures.json"
+    target.write_text("old")
+    terminal.write_json(target, {"rtf": 1})
+    assert json.loads(target.read_text()) == {"rtf": 1}
+
+    def full(self: Path, text: str, **_: Any) -> None:
+        with self.open("w") as f:
+            f.write(text[:3])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match=f"cannot write {target}: No space left"):
+        terminal.write_json(target, {"rtf": 2})
+    assert json.loads(target.read_text()) == {"rtf": 1}
+    assert [f.name for f in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_json_through_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    terminal.write_json(link, {"rtf": 1})
+    assert link.is_symlink()
+    assert json.loads(target.read_text()) == {"rtf": 1}
+
+
+def test_json_to_standard_output(tmp_path: Path) -> None:
+    link, out = tmp_path / "stdout", tmp_path / "out.json"
+    link.symlink_to("/proc/self/fd/1")
+    script = f"""
+from pathlib import Path
+from kazeia_engine.terminal import write_json
+write_json(Path({str(link)!r}), {{"rtf": 1}})
+"""
+    with out.open("wb") as f:
+        subprocess.run([sys.executable, "-c", script], stdout=f, check=True, timeout=60)
+    assert link.is_symlink()
+    assert json.loads(out.read_text()) == {"rtf": 1}
+
+
+def test_json_into_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        terminal.write_json(pipe, {"rtf": 1})
+        assert json.loads(read.result()) == {"rtf": 1}
+
+
+def test_sigterm_removes_what_was_begun(tmp_path: Path, golden_models: dict[str, Path]) -> None:
+    """The command ends as by Ctrl-C: its temporary folder goes with it."""
+    source = golden_models["custom-projected"]
+    script = f"""
+import os, signal
+from kazeia_engine import quantize
+real = quantize._Job.write
+def write(self, path, progress):
+    real(self, path, progress)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+quantize._Job.write = write
+from kazeia_engine.cli import app
+app(["quantize", {str(source)!r}, {str(tmp_path / "out")!r}, "--talker", "q4_0"])
+"""
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120)
+    assert process.returncode == 143, process.stderr
+    assert b"Traceback" not in process.stderr
+    assert not (tmp_path / "out").exists()

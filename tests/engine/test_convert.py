@@ -393,7 +393,7 @@ class TestSource:
         edit_safetensors(folder / "model.safetensors", poison)
         with pytest.raises(ModelFormatError, match=r"layers\.1\.mlp\.up_proj.*NaN"):
             convert(folder, tmp_path / "out")
-        assert list((tmp_path / "out").iterdir()) == []
+        assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize(
         "name",

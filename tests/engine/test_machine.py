@@ -30,7 +30,7 @@ from kazeia_engine.work import PartWork, Work, estimate
 
 
 def speed_of(gbs: float, gflops: float) -> Speed:
-    return Speed(1, "scalar", 256.0, gbs, gbs, gflops, gflops, 0.0)
+    return Speed(1, "scalar", "scalar", 256.0, gbs, gbs, gflops, gflops, 0.0)
 
 
 def test_machine() -> None:

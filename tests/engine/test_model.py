@@ -396,3 +396,16 @@ def test_loading_leaves_the_reasons_of_ggml_readable(
     damaged.write_bytes(b"GGUF" + b"\xff" * 64)
     with pytest.raises(ModelFormatError, match="version"):
         GgufKeys(damaged)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, "2", True, 1.5])
+def test_bare_passes_on_impossible_threads(model: Model, threads: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"threads is .*expected"):
+        model.measure_passes(threads)
+
+
+@pytest.mark.parametrize("value", ["gpu", [], None, 1])
+@pytest.mark.parametrize("name", ["backend", "precision"])
+def test_a_choice_that_is_none(golden_models: dict[str, Path], name: str, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} is .*, expected 'auto' or"):
+        Model.load(golden_models["base"], **{name: value})

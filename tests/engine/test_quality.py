@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,11 @@ class TestMeasures:
         assert all(np.array_equal(codes[name], again[name]) for name in codes)
 
     def test_limits_follow_the_format(self) -> None:
+        for wrong in ({"snr": math.nan}, {"snr": -1.0}, {"snr": 151.0}, {"talker": math.nan}):
+            with pytest.raises(InvalidInput, match=f"min_{next(iter(wrong))} is .*expected 0"):
+                Limits(**wrong)
+        with pytest.raises(InvalidInput, match=r"min_cp is 75, expected 0\.\.1"):
+            Limits(cp=75.0)
         eight = Limits().resolved({"talker": "q8_0", "cp": "bf16"})
         assert (eight.talker, eight.cp, eight.snr) == (0.95, 0.75, 35.0)
         four = Limits(snr=50).resolved({"talker": "q4_0", "cp": "q5_1"})

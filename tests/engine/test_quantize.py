@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -333,8 +334,43 @@ class TestRefusals:
         assert made.talker.read_bytes() == b"old"
         quantize(tiny, tmp_path, talker_type="q8_0", force=True)
         assert made.talker.read_bytes() == first
-        with pytest.raises(InvalidInput, match="another model"):
-            quantize(tiny, tmp_path, talker_type="q4_0", force=True)
+        (tmp_path / "other.gguf").write_bytes(b"other")
+        with pytest.raises(InvalidInput, match=r"another model \(other\.gguf\)"):
+            quantize(tiny, tmp_path, talker_type="q8_0", force=True)
+
+    def test_force_replaces_the_same_model_in_another_type(
+        self, tiny: Path, tmp_path: Path
+    ) -> None:
+        first = quantize(tiny, tmp_path, talker_type="q8_0")
+        with pytest.raises(InvalidInput, match="--force"):
+            quantize(tiny, tmp_path, talker_type="q4_0")
+        second = quantize(tiny, tmp_path, talker_type="q4_0", force=True)
+        assert not first.talker.exists()
+        assert find_pair(tmp_path).talker == second.talker
+
+    def test_two_runs_into_one_folder_leave_one_model(self, tiny: Path, tmp_path: Path) -> None:
+        made = []
+
+        def meanwhile(_name: str, done: int, total: int) -> None:
+            if done == total and not made:
+                made.append(None)
+                made[0] = quantize(tiny, tmp_path, talker_type="q4_0")
+
+        with pytest.raises(InvalidInput, match=r"talker-Q4_0\.gguf: --force"):
+            quantize(tiny, tmp_path, talker_type="q8_0", progress=meanwhile)
+        assert find_pair(tmp_path).talker == made[0].talker
+        assert list(tmp_path.glob(".*")) == []
+
+    def test_a_source_that_is_cut_in_place_is_told(self, tiny: Path, tmp_path: Path) -> None:
+        shutil.copytree(tiny, tmp_path / "bad")
+        codec = find_pair(tmp_path / "bad").codec
+
+        def cut(_name: str, _done: int, _total: int) -> None:
+            os.truncate(codec, codec.stat().st_size // 2)
+
+        with pytest.raises(ModelFormatError, match=rf"{codec.name} is truncated"):
+            quantize(tmp_path / "bad", tmp_path / "out", talker_type="q4_0", progress=cut)
+        assert not (tmp_path / "out").exists()
 
     def test_a_full_disk(self, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         usage = shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6)
@@ -352,7 +388,7 @@ class TestRefusals:
         reader.data.flush()
         with pytest.raises(ModelFormatError, match=r"a\.gen\.code\.blk\.1\.ffn_up.*NaN"):
             quantize(tmp_path / "bad", tmp_path / "out", talker_type="q4_0", cp_type="q8_0")
-        assert list((tmp_path / "out").iterdir()) == []
+        assert not (tmp_path / "out").exists()
 
 
 class TestCommand:

@@ -165,3 +165,22 @@ def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], para
 
 def test_the_sizes_are_known() -> None:
     assert SIZES == ("0.6b", "1.7b", "tiny")
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    """A limit of the file size fails a write as a full disk does."""
+    script = f"""
+import resource, signal
+from pathlib import Path
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
+from kazeia_engine.synth import synth
+try:
+    synth(Path({str(tmp_path / "out")!r}), size="tiny", type="f32")
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    expected = f"cannot write {tmp_path}/out/synth-tiny-talker-F32.gguf: File too large"
+    assert expected in done.stdout, done.stderr
+    assert not (tmp_path / "out").exists()

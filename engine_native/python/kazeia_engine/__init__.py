@@ -32,11 +32,13 @@ from kazeia_engine.errors import (
 from kazeia_engine.types import Chunk, Ended, Guard, ModelInfo, ModelKind, Result, TextMode
 
 if TYPE_CHECKING:
+    from kazeia_engine.devices import Devices
     from kazeia_engine.model import Model
     from kazeia_engine.tokenizer import Tokenizer
 
 __all__ = [
     "Chunk",
+    "Devices",
     "Ended",
     "EngineClosed",
     "EngineError",
@@ -71,7 +73,11 @@ if "OMP_WAIT_POLICY" not in os.environ:
 logging.getLogger("kazeia").addHandler(logging.NullHandler())
 
 # These load native libraries; errors and types must be importable without them.
-_LAZY = {"Model": "kazeia_engine.model", "Tokenizer": "kazeia_engine.tokenizer"}
+_LAZY = {
+    "Devices": "kazeia_engine.devices",
+    "Model": "kazeia_engine.model",
+    "Tokenizer": "kazeia_engine.tokenizer",
+}
 
 
 def __getattr__(name: str) -> Any:

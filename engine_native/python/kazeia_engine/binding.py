@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 OK, END, TIMEOUT = 0, 1, 2
-_ABI_VERSION = 3
+_ABI_VERSION = 4
 _N_STAGES = 10
 
 _ERRORS: dict[int, Callable[[str], Exception]] = {
@@ -73,6 +73,10 @@ class LoadParams(C.Structure):
         ("n_threads", C.c_int32),
         ("keep_ggml_log", C.c_int32),
         ("backend", C.c_int32),
+        ("talker_device", C.c_char_p),
+        ("cp_device", C.c_char_p),
+        ("decoder_device", C.c_char_p),
+        ("max_rows", C.c_int32),
     ]
 
 
@@ -237,6 +241,7 @@ class MachineStruct(C.Structure):
         ("gemm_gflops_1", C.c_double),
         ("gemm_gflops_n", C.c_double),
         ("kernels", C.c_char * 16),
+        ("integer_kernels", C.c_char * 16),
     ]
 
 
@@ -297,6 +302,11 @@ def _declare(lib: C.CDLL) -> None:
         ),
         "kz_measure_machine": (C.c_int, [C.POINTER(MeasureParams), C.POINTER(MachineStruct)]),
         "kz_measure_passes": (C.c_int, [handle, C.POINTER(PassesStruct)]),
+        "kz_devices": (C.c_int, [C.c_char_p, C.c_size_t, C.POINTER(C.c_size_t)]),
+        "kz_model_placement": (
+            C.c_int,
+            [handle, C.c_char_p, C.c_size_t, C.POINTER(C.c_size_t)],
+        ),
     }
     for name, (result, arguments) in calls.items():
         function = getattr(lib, name)

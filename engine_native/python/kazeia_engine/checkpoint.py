@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from kazeia_engine.encoding import from_bf16_bits
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
+from kazeia_engine.modelfiles import read_values
 
 __all__ = ["Checkpoint", "Json", "read_json"]
 
@@ -206,10 +207,11 @@ class Checkpoint:
         """A tensor as f32 rows of `width`, in pieces of at most about `limit` values."""
         entry = self._find(name)
         count = math.prod(entry.shape)
-        flat = np.memmap(entry.path, _DTYPES[entry.dtype], "r", offset=entry.offset, shape=(count,))
+        dtype = _DTYPES[entry.dtype]
         step = max(1, limit // width) * width
         for start in range(0, count, step):
-            piece = np.asarray(flat[start : start + step])
+            at = entry.offset + start * dtype.itemsize
+            piece = read_values(entry.path, name, dtype, at, min(step, count - start))
             values = from_bf16_bits(piece) if entry.dtype == "BF16" else piece.astype(np.float32)
             if not np.isfinite(values).all():
                 raise ModelFormatError(f"{entry.path}: tensor {name} holds NaN or infinite values")

@@ -7,20 +7,30 @@ Exit codes: 0 all went well, 1 a check or the work failed, 2 the input was unusa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+
+from kazeia_engine.terminal import (
+    FAILED,
+    bytes_progress,
+    check_json_target,
+    console_for_tables,
+    errors_as_exit_codes,
+    note,
+    refuse,
+    tenths,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from kazeia_engine.convert import ConvertReport
 
 __all__ = ["app"]
 
-_FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     help="Tools for Kazeia's models.",
@@ -29,6 +39,19 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 
+
+def _folder(value: str) -> Path:
+    if not value:  # a Path would make the present folder of it
+        raise typer.BadParameter("it is empty: expected a folder")
+    return Path(value)
+
+
+_Output = Annotated[
+    Path,
+    typer.Option(
+        "-o", "--output", parser=_folder, metavar="PATH", help="Folder for the GGUF pair."
+    ),
+]
 _ModelPath = Annotated[
     Path,
     typer.Option(
@@ -36,9 +59,30 @@ _ModelPath = Annotated[
     ),
 ]
 _Threads = Annotated[int | None, typer.Option(help="Cores to use; all by default.")]
-_Type = Annotated[
-    str, typer.Option("--type", help="Weight type: f32, f16, bf16, q8_0, q6_k, q5_k, q4_k, ...")
+_Device = Annotated[
+    str | None,
+    typer.Option("--device", help="Device of every part: cpu, auto or a name of `kazeia doctor`."),
 ]
+_DeviceTalker = Annotated[
+    str | None,
+    typer.Option("--device-talker", envvar="KZTTS_DEVICE_TALKER", help="Device of the talker."),
+]
+_DeviceCp = Annotated[
+    str | None,
+    typer.Option("--device-cp", envvar="KZTTS_DEVICE_CP", help="Device of the code predictor."),
+]
+_DeviceDecoder = Annotated[
+    str | None,
+    typer.Option("--device-decoder", envvar="KZTTS_DEVICE_DECODER", help="Device of the decoder."),
+]
+_MaxRows = Annotated[
+    int | None,
+    typer.Option(
+        "--max-rows", envvar="KZTTS_MAX_ROWS", help="Most rows of a product on a device; 0: any."
+    ),
+]
+_TYPES = "Weight type: f32, f16, bf16, q8_0, q6_k, q5_k, q4_k, ..."
+_Type = Annotated[str, typer.Option("--type", help=_TYPES)]
 _TalkerType = Annotated[
     str | None, typer.Option("--talker", help="Talker's type; by default --type.")
 ]
@@ -54,7 +98,7 @@ _DecoderType = Annotated[
 @app.command()
 def convert(
     source: Annotated[Path, typer.Argument(help="Official model folder (safetensors).")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the GGUF pair.")],
+    output: _Output,
     type: _Type = "q8_0",
     talker_type: _TalkerType = None,
     cp_type: _CpType = None,
@@ -63,7 +107,7 @@ def convert(
     """Convert an official Qwen3-TTS folder into a pair of GGUF files."""
     from kazeia_engine.convert import convert as run
 
-    with _errors_as_exit_codes(), _progress() as progress:
+    with errors_as_exit_codes(), bytes_progress() as progress:
         report = run(
             source,
             output,
@@ -78,7 +122,7 @@ def convert(
 
 @app.command()
 def synth(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the GGUF pair.")],
+    output: _Output,
     size: Annotated[str, typer.Option(help="0.6b, 1.7b or tiny.")] = "0.6b",
     type: _Type = "q8_0",
     talker_type: _TalkerType = None,
@@ -89,7 +133,7 @@ def synth(
     """Write a model of random weights in the true shapes: noise, at the true speed."""
     from kazeia_engine.synth import synth as run
 
-    with _errors_as_exit_codes(), _progress() as progress:
+    with errors_as_exit_codes(), bytes_progress() as progress:
         report = run(
             output,
             size=size,
@@ -106,7 +150,9 @@ def synth(
 @app.command()
 def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN", help="Folder with the GGUF pair.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the new pair.")],
+    output: Annotated[
+        Path, typer.Argument(parser=_folder, metavar="OUT", help="Folder for the new pair.")
+    ],
     talker_type: Annotated[
         str | None, typer.Option("--talker", help="f32, f16, bf16, q8_0 or q4_0; else copied.")
     ] = None,
@@ -121,7 +167,7 @@ def quantize(
     """Write a GGUF pair in other weight types, part by part."""
     from kazeia_engine.quantize import quantize as run
 
-    with _errors_as_exit_codes(), _progress() as progress:
+    with errors_as_exit_codes(), bytes_progress() as progress:
         report = run(
             source,
             output,
@@ -140,18 +186,28 @@ def validate(
     frames: Annotated[int, typer.Option(help="Length of each run, 80 ms a frame.")] = 33,
     speaker: Annotated[str | None, typer.Option(help="Speaker of the runs.")] = None,
     threads: _Threads = None,
+    device: _Device = None,
+    device_talker: _DeviceTalker = None,
+    device_cp: _DeviceCp = None,
+    device_decoder: _DeviceDecoder = None,
+    max_rows: _MaxRows = None,
 ) -> None:
     """Check that caching, streaming, chunks and seeds change nothing.  Exit code 1 if they do."""
+    from kazeia_engine.devices import named
     from kazeia_engine.model import Model
     from kazeia_engine.validate import validate as run
 
     failed = 0
-    with _errors_as_exit_codes(), Model.load(model, threads=threads) as loaded:
-        for check in run(loaded, frames=frames, speaker=speaker):
-            typer.echo(f"{'ok  ' if check.passed else 'FAIL'} {check.name}: {check.detail}")
-            failed += not check.passed
+    with errors_as_exit_codes():
+        devices = named(
+            device, talker=device_talker, cp=device_cp, decoder=device_decoder, max_rows=max_rows
+        )
+        with Model.load(model, threads=threads, devices=devices) as loaded:
+            for check in run(loaded, frames=frames, speaker=speaker):
+                typer.echo(f"{'ok  ' if check.passed else 'FAIL'} {check.name}: {check.detail}")
+                failed += not check.passed
     if failed:
-        _refuse(f"{failed} checks failed", _FAILED)
+        refuse(f"{failed} checks failed", FAILED)
 
 
 @app.command()
@@ -179,11 +235,8 @@ def quality(
     from kazeia_engine.quality import Limits
     from kazeia_engine.quality import quality as run
 
-    with _errors_as_exit_codes():
-        if json_file is not None and (
-            json_file.is_dir() or not json_file.absolute().parent.is_dir()
-        ):
-            _refuse(f"{json_file} cannot be written: expected a file name in a folder that exists")
+    check_json_target(json_file)
+    with errors_as_exit_codes():
         figures = run(
             model,
             reference,
@@ -192,12 +245,12 @@ def quality(
             threads=threads,
             precision="auto" if as_stored else "f32",
             limits=Limits(min_snr, min_talker, min_cp),
-            log=_note,
+            log=note,
         )
         _show_quality(figures)
-        _write_json(json_file, figures)
+        write_json(json_file, figures)
     if figures["failures"]:
-        _refuse("below the gate: " + "; ".join(figures["failures"]), _FAILED)
+        refuse("below the gate: " + "; ".join(figures["failures"]), FAILED)
 
 
 @app.command()
@@ -210,7 +263,9 @@ def bench(
         str | None,
         typer.Option(help="In place of a model: random weights of a size, 0.6b or 1.7b."),
     ] = None,
-    type: _Type = "q8_0",
+    type: Annotated[
+        str | None, typer.Option("--type", help="Of --synthetic, q8_0 by default: f32, f16, ...")
+    ] = None,
     frames: Annotated[
         int | None, typer.Option(help="Length of a run, 80 ms a frame; 64, synthetic 24.")
     ] = None,
@@ -223,22 +278,30 @@ def bench(
         bool, typer.Option("--compare", help="The same through llama.cpp, in turn.")
     ] = False,
     busy: Annotated[int, typer.Option(help="How much slower beside so many busy processes.")] = 0,
+    device: _Device = None,
+    device_talker: _DeviceTalker = None,
+    device_cp: _DeviceCp = None,
+    device_decoder: _DeviceDecoder = None,
+    max_rows: _MaxRows = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures here.")
     ] = None,
 ) -> None:
     """Measure the machine, then speed, time to first audio and memory of a model on it.
 
-    --type is that of --synthetic, whose model is written to a temporary folder and removed.
+    The model of --synthetic is written to a temporary folder and removed.
     """
     from kazeia_engine.bench import Settings, bench_synthetic
     from kazeia_engine.bench import bench as run
     from kazeia_engine.bench.tables import progress, show
+    from kazeia_engine.devices import named
 
     if chunk != "auto" and not chunk.isdecimal():
-        _refuse(f"--chunk is {chunk!r}: expected auto, 0 or a number of frames")
-    _check_json_target(json_file)
-    with _errors_as_exit_codes():
+        refuse(f"--chunk is {chunk!r}: expected auto, 0 or a number of frames")
+    if type is not None and synthetic is None:
+        refuse("--type is that of --synthetic: the weights of a model are what its files hold")
+    check_json_target(json_file)
+    with errors_as_exit_codes():
         settings = Settings(
             frames=frames if frames is not None else 24 if synthetic else 64,
             chunk=chunk if chunk == "auto" else int(chunk),
@@ -246,20 +309,32 @@ def bench(
             threads=threads,
             compare=compare,
             busy=busy,
+            devices=named(
+                device,
+                talker=device_talker,
+                cp=device_cp,
+                decoder=device_decoder,
+                max_rows=max_rows,
+            ),
         )
-        with progress(Console(stderr=True), _note) as (log, step):
+        with progress(Console(stderr=True), note) as (log, step):
             if synthetic is not None:
                 figures = bench_synthetic(
-                    synthetic, settings, type=type, log=log, step=step, progress=_tenths(log)
+                    synthetic,
+                    settings,
+                    type=type or "q8_0",
+                    log=log,
+                    step=step,
+                    progress=tenths(log),
                 )
             elif model is not None:
                 figures = run(model, settings, log=log, step=step)
             else:
-                _refuse("bench needs --model DIR, or --synthetic 0.6b to try without a model")
-        show(_console(), figures)
-        _write_json(json_file, figures)
+                refuse("bench needs --model DIR, or --synthetic 0.6b to try without a model")
+        show(console_for_tables(), figures)
+        write_json(json_file, figures)
     if "error" in (figures["compare"] or {}):
-        _refuse(figures["compare"]["error"], _FAILED)
+        refuse(figures["compare"]["error"], FAILED)
 
 
 @app.command()
@@ -274,7 +349,7 @@ def tokenize(
     """Print the token ids of TEXT in its chat envelope, or compare them with known ones."""
     from kazeia_engine.tokenizer import Tokenizer
 
-    with _errors_as_exit_codes():
+    with errors_as_exit_codes():
         expected = None if check is None else _read_ids(check)
         with Tokenizer(model) as tokenizer:
             ids = tokenizer.encode(text) if raw else tokenizer.wrap(text)
@@ -288,7 +363,14 @@ def tokenize(
 def pull(
     name: Annotated[str, typer.Argument(help="0.6b-custom, 1.7b-base, ... or OWNER/NAME.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder; models/NAME by default.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            parser=_folder,
+            metavar="PATH",
+            help="Folder; models/NAME by default.",
+        ),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
 ) -> None:
@@ -296,24 +378,63 @@ def pull(
     from kazeia_engine.pull import pull as run
     from kazeia_engine.pull import repository
 
-    with _errors_as_exit_codes():
+    with errors_as_exit_codes():
         folder = output or Path("models") / repository(name).split("/")[1].lower()
-        pulled = run(name, folder, revision=revision, log=_note)
+        pulled = run(name, folder, revision=revision, log=note)
         typer.echo(f"{len(pulled.files)} files in {folder}, {len(pulled.verified)} verified")
         if not pulled.has_pair:
             typer.echo(f"next: kazeia convert {folder} -o {folder}-q8_0 --type q8_0")
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    placement: Annotated[
+        bool, typer.Option("--placement", help="In place of it: what of --model runs where.")
+    ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", envvar="KZTTS_MODEL", help="Folder with the two GGUF files."),
+    ] = None,
+    device: _Device = None,
+    device_talker: _DeviceTalker = None,
+    device_cp: _DeviceCp = None,
+    device_decoder: _DeviceDecoder = None,
+    max_rows: _MaxRows = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the placement here.")
+    ] = None,
+) -> None:
     """Show what this machine has and which model could speak in real time on it."""
+    from kazeia_engine.devices import named
+    from kazeia_engine.model import Model
+    from kazeia_engine.placement import show
+
+    if not placement:
+        if json_file is not None:
+            refuse("--json writes the placement: give --placement, too")
+        _show_machine()
+        return
+    if model is None:
+        refuse("--placement needs --model DIR")
+    check_json_target(json_file)
+    with errors_as_exit_codes():
+        devices = named(
+            device, talker=device_talker, cp=device_cp, decoder=device_decoder, max_rows=max_rows
+        )
+        with Model.load(model, devices=devices) as loaded:
+            found = loaded.placement()
+        show(console_for_tables(), found)
+        write_json(json_file, found)
+
+
+def _show_machine() -> None:
     from rich.table import Table
 
     from kazeia_engine.doctor import findings, outlooks
     from kazeia_engine.machine import Speed, busy_warning
 
-    console = _console()
-    with _errors_as_exit_codes():
+    console = console_for_tables()
+    with errors_as_exit_codes():
         found = findings()
         facts = Table(show_header=False, box=None)
         for finding in found:
@@ -321,12 +442,13 @@ def doctor() -> None:
             facts.add_row(finding.what, problem + finding.value)
         console.print(facts)
         if not all(finding.ok for finding in found):
-            raise typer.Exit(_FAILED)
+            raise typer.Exit(FAILED)
         speed = Speed.measure(seconds=1.0)
         console.print()
         console.print(
             f"memory {speed.read_gbs_n:.1f} GB/s and f32 products {speed.gflops_n:.1f} GFLOP/s on "
-            f"{speed.threads} threads, measured with the engine's own loops ({speed.kernels})"
+            f"{speed.threads} threads, measured with the engine's own loops ({speed.kernels}; "
+            f"{speed.integer_kernels} for integer weights)"
         )
         if (warning := busy_warning(speed.foreign_cores)) is not None:
             console.print(f"warning: {warning}")
@@ -338,17 +460,11 @@ def doctor() -> None:
         console.print("`kazeia bench --synthetic 0.6b` measures without a download.")
 
 
-def _console() -> Console:
-    """For tables: as wide as the terminal, and not wrapped where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
-
-
 def _report(report: ConvertReport) -> None:
     typer.echo(f"{report.talker} ({report.talker_bytes / 1e6:.1f} MB)")
     typer.echo(f"{report.codec} ({report.codec_bytes / 1e6:.1f} MB)")
-    for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+    for remark in report.notes:
+        typer.echo(f"note: {remark}", err=True)
     if report.types.lossy:
         typer.echo(
             f"warning: lossy: the code predictor needs 8 bits; in {report.types.cp} about half of "
@@ -357,22 +473,12 @@ def _report(report: ConvertReport) -> None:
         )
 
 
-def _write_json(path: Path | None, figures: dict[str, Any]) -> None:
-    """Writes figures that have been shown already; a failure names the file."""
-    if path is None:
-        return
-    try:
-        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror}") from error
-
-
 def _show_quality(figures: dict[str, Any]) -> None:
     from rich.table import Table
 
     from kazeia_engine.quality import MAX_SNR
 
-    console = _console()
+    console = console_for_tables()
     columns = ("KL mean", "KL 99 %", "KL max", "top 1", "top 5", "choices")
     table = Table("codebook", *columns, box=None)
     rows = [
@@ -395,27 +501,19 @@ def _show_quality(figures: dict[str, Any]) -> None:
         f"gate: talker {limits['talker']:.0%}, code predictor {limits['cp']:.0%}, "
         f"decoder {limits['snr']:g} dB"
     )
-    for note in figures["notes"]:
-        console.print(f"note: {note}")
-
-
-def _check_json_target(path: Path | None) -> None:
-    """Refuses now what would fail after minutes."""
-    if path is not None and not path.absolute().parent.is_dir():
-        _refuse(f"{path.parent} is not a folder: cannot write {path}")
-    if path is not None and path.is_dir():
-        _refuse(f"{path} is a folder: expected the name of a JSON file")
+    for remark in figures["notes"]:
+        console.print(f"note: {remark}")
 
 
 def _read_ids(path: Path) -> list[int]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as err:
-        _refuse(f"{path} cannot be read as JSON: {err}")
+        refuse(f"{path} cannot be read as JSON: {err}")
     if isinstance(data, dict):
         data = data.get("ids")
     if not isinstance(data, list) or not all(type(i) is int for i in data):
-        _refuse(f'{path}: expected a JSON list of token ids, or {{"ids": [...]}}')
+        refuse(f'{path}: expected a JSON list of token ids, or {{"ids": [...]}}')
     return data
 
 
@@ -440,65 +538,7 @@ def _compare_ids(ids: list[int], expected: list[int], piece: Callable[[int], str
         (i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b),
         min(len(ids), len(expected)),
     )
-    _refuse(
+    refuse(
         f"first difference at position {at}: got {shown(ids, at)}, expected {shown(expected, at)}",
-        _FAILED,
+        FAILED,
     )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal, a line every tenth elsewhere; called with name, bytes done, all."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _tenths(_note)
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    name_column = TextColumn("{task.description}")
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn(), name_column)
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=None)
-
-        def update(name: str, done: int, total: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
-
-        yield update
-
-
-def _tenths(note: Callable[[str], None]) -> Callable[[str, int, int], None]:
-    """A line every tenth."""
-    last = -1
-
-    def update(name: str, done: int, total: int) -> None:
-        nonlocal last
-        tenth = 10 * done // total if total else 10
-        if tenth != last:
-            last = tenth
-            note(f"{10 * tenth:3d} % {name}")
-
-    return update
-
-
-def _note(line: str) -> None:
-    typer.echo(line, err=True)
-
-
-@contextmanager
-def _errors_as_exit_codes() -> Iterator[None]:
-    """One line on standard error and an exit code, in place of a traceback."""
-    from kazeia_engine.errors import InvalidInput, KazeiaError, ModelError
-
-    try:
-        yield
-    except (InvalidInput, ModelError) as err:
-        _refuse(str(err))
-    except (KazeiaError, OSError, MemoryError) as err:
-        _refuse(str(err) or type(err).__name__, _FAILED)
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
-
-
-def _refuse(message: str, code: int = _BAD_INPUT) -> NoReturn:
-    typer.echo("error: " + " ".join(message.split()), err=True)
-    raise typer.Exit(code)

@@ -23,7 +23,6 @@ from kazeia_engine.gguf_layout import (
     CodecShape,
     ModelShape,
     PartTypes,
-    Progress,
     SpeakerShape,
     TensorSpec,
     TransformerShape,
@@ -31,8 +30,8 @@ from kazeia_engine.gguf_layout import (
     file_names,
     talker_tensors,
     tensor_type,
-    write_gguf,
 )
+from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
 from kazeia_engine.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
 from kazeia_engine.types import ModelKind
 
@@ -92,24 +91,24 @@ def convert(
     for spec, _ in (*talker, *codec):
         reader.check(spec)
 
-    out.mkdir(parents=True, exist_ok=True)
-    talker_name, codec_name = file_names(facts.name, types)
-    talker_bytes = write_gguf(
-        out / talker_name,
-        "qwen3tts",
-        lambda w: talker_metadata(w, facts, shape, vocab, types),
-        talker,
-        reader.rows,
-        progress,
-    )
-    codec_bytes = write_gguf(
-        out / codec_name,
-        "clip",
-        lambda w: codec_metadata(w, facts, shape, types),
-        codec,
-        reader.rows,
-        progress,
-    )
+    with folder_for(out):
+        talker_name, codec_name = file_names(facts.name, types)
+        talker_bytes = write_gguf(
+            out / talker_name,
+            "qwen3tts",
+            lambda w: talker_metadata(w, facts, shape, vocab, types),
+            talker,
+            reader.rows,
+            progress,
+        )
+        codec_bytes = write_gguf(
+            out / codec_name,
+            "clip",
+            lambda w: codec_metadata(w, facts, shape, types),
+            codec,
+            reader.rows,
+            progress,
+        )
     return ConvertReport(
         talker=out / talker_name,
         codec=out / codec_name,

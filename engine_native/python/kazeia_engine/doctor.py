@@ -56,6 +56,7 @@ def findings() -> list[Finding]:
         Finding("system", f"{here.system}, Python {here.python}"),
         _attempt("ggml", _ggml),
         _attempt("engine library", _engine),
+        _attempt("devices", _devices),
         _attempt("built-in voice", lambda: f"hibari-tts {version('hibari-tts')}"),
     ]
 
@@ -96,6 +97,16 @@ def _ggml() -> str:
     parts = api.llama_print_system_info().decode("utf-8", "replace").split("|")
     enabled = [p.split("=")[0].strip() for p in parts if p.strip().endswith("= 1")]
     return f"llama-cpp-python {version('llama-cpp-python')}: {', '.join(enabled)}"
+
+
+def _devices() -> str:
+    from kazeia_engine.devices import device_list
+
+    found = [
+        f"{d.name} ({d.description}, {d.memory_free / 1e9:.1f} of {d.memory_total / 1e9:.1f} GB)"
+        for d in device_list()
+    ]
+    return ", ".join(found) or "none but the processor"
 
 
 def _engine() -> str:

@@ -1,4 +1,4 @@
-"""The pair of GGUF files: which tensors they hold, in which type, and how a file is written.
+"""The pair of GGUF files: which tensors they hold, and in which type.
 
 The layout is the one llama.cpp reads: a talker file (`general.architecture` = qwen3tts) and a
 codec file (clip) with the code predictor, the codec decoder and a speaker encoder.  Keys of ours
@@ -9,16 +9,13 @@ Shapes are in numpy order, outermost first; a row is the last axis.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import gguf
 import numpy as np
-import numpy.typing as npt
 
 from kazeia_engine.errors import InvalidInput
 
@@ -28,7 +25,6 @@ __all__ = [
     "CodecShape",
     "ModelShape",
     "PartTypes",
-    "Progress",
     "Role",
     "SpeakerShape",
     "TensorSpec",
@@ -40,11 +36,9 @@ __all__ = [
     "spec_of",
     "talker_tensors",
     "tensor_type",
-    "write_gguf",
 ]
 
 FORMAT_VERSION = 1
-Progress = Callable[[str, int, int], None]  # (tensor, bytes done, bytes in all)
 Part = Literal["talker", "cp", "decoder", "speaker"]
 # small: kept f32.  table: looked up by row.  down: a product whose input exceeds the f16 range.
 Role = Literal["small", "matrix", "table", "head", "down", "conv", "tconv"]
@@ -524,58 +518,3 @@ def file_names(name: str, types: PartTypes) -> tuple[str, str]:
 def file_type(type: str) -> int:
     """The value of `general.file_type`."""
     return int(_FILE_TYPES[type])
-
-
-def write_gguf(
-    path: Path,
-    architecture: str,
-    metadata: Callable[[gguf.GGUFWriter], None],
-    tensors: Sequence[tuple[TensorSpec, str]],
-    rows: Callable[[TensorSpec, str], Iterable[npt.NDArray[Any]]],
-    progress: Progress | None = None,
-) -> int:
-    """Writes one file, tensor by tensor; returns its size in bytes.
-
-    rows: yields a tensor's encoded data in order, in pieces of any size.  The file appears under
-    its name only when it is complete.
-    """
-    partial = path.with_name(path.name + ".partial")
-    total = sum(nbytes(spec, type) for spec, type in tensors)
-    writer = gguf.GGUFWriter(str(partial), architecture)
-    try:
-        metadata(writer)
-        for spec, type in tensors:
-            writer.add_tensor_info(
-                spec.name, spec.shape, np.dtype(np.float32), nbytes(spec, type), _TYPES[type]
-            )
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        done = 0
-        for spec, type in tensors:
-            done += _write_tensor(writer, spec, type, rows(spec, type))
-            if progress is not None:
-                progress(spec.name, done, total)
-        writer.close()
-        os.replace(partial, path)
-    finally:
-        writer.close()
-        partial.unlink(missing_ok=True)
-    return path.stat().st_size
-
-
-def _write_tensor(
-    writer: gguf.GGUFWriter, spec: TensorSpec, type: str, pieces: Iterable[npt.NDArray[Any]]
-) -> int:
-    assert writer.fout is not None
-    out = writer.fout[0]
-    writer.write_padding(out, out.tell())
-    written = 0
-    for piece in pieces:
-        np.ascontiguousarray(piece).tofile(out)
-        written += piece.nbytes
-    expected = nbytes(spec, type)
-    if written != expected:
-        raise AssertionError(f"{spec.name}: {written} bytes written, expected {expected}")
-    writer.write_padding(out, written)
-    return written

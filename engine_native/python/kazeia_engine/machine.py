@@ -109,6 +109,7 @@ class Speed:
 
     threads: int
     kernels: str  # the loops chosen for this processor
+    integer_kernels: str  # those of integer weights
     working_set_mb: float  # read in one pass, beyond the caches
     read_gbs_1: float  # 10^9 bytes a second from memory
     read_gbs_n: float
@@ -131,6 +132,7 @@ class Speed:
         return cls(
             threads=found.n_threads,
             kernels=found.kernels.decode(),
+            integer_kernels=found.integer_kernels.decode(),
             working_set_mb=found.working_set / 1e6,
             read_gbs_1=found.read_gbs_1,
             read_gbs_n=found.read_gbs_n,

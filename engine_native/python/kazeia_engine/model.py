@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as C
 import dataclasses
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -16,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine import binding
+from kazeia_engine.devices import Devices, json_text
 from kazeia_engine.errors import EngineClosed, EngineError, InvalidInput
 from kazeia_engine.live import LiveStream
 from kazeia_engine.metadata import QUANTIZATION_KEY
 from kazeia_engine.modelfiles import ModelPair, find_pair, read_header
 from kazeia_engine.native_log import ggml_library
-from kazeia_engine.options import Options, guard_struct, integer, voice_options
+from kazeia_engine.options import Options, guard_struct, integer, one_of, voice_options
 from kazeia_engine.prompt import Prompt, build_prompt, open_prompt, text_ids
 from kazeia_engine.stream import DecoderStream, Stream, as_codes
 from kazeia_engine.tokenizer import Tokenizer
@@ -65,7 +67,9 @@ class Model:
         vocabulary: ModelVocabulary,
         precision: Precision,
         quantization: str = "",
+        devices: Devices | None = None,
     ) -> None:
+        self.devices = devices or Devices()
         self._lib = binding.library()
         self._handle: C.c_void_p | None = handle
         self._process = os.getpid()  # the engine's threads do not exist in a forked child
@@ -75,7 +79,9 @@ class Model:
         self._vocabulary = vocabulary
         self._native = binding.InfoStruct(struct_size=C.sizeof(binding.InfoStruct))
         binding.check(self._lib.kz_model_get_info(handle, C.byref(self._native)))
-        self.info: ModelInfo = _describe(self._native, vocabulary, precision, quantization)
+        self.info: ModelInfo = _describe(
+            self._native, vocabulary, precision, quantization, self.devices
+        )
 
     @classmethod
     def load(
@@ -85,6 +91,7 @@ class Model:
         threads: int | None = None,
         precision: Precision = "auto",
         backend: Backend = "auto",
+        devices: Devices | str | None = None,
     ) -> Model:
         """Loads the GGUF pair of a model.
 
@@ -96,30 +103,31 @@ class Model:
             backend: of the language models.  "auto" takes the engine's own kernels, and ggml
                 graphs for weight types that only ggml multiplies; "ggml" takes graphs for all (the
                 oracle of the kernels; slower).
+            devices: where the parts are computed, or the name of a device for all of them; None:
+                the engine's own kernels.
 
         Raises:
             ModelNotFound: the path or one file of the pair does not exist.
             ModelFormatError: a file is damaged or no Qwen3-TTS model; names the tensor or key.
-            InvalidInput: threads, precision or backend out of range.
+            InvalidInput: threads, precision or backend out of range, or no such device.
+            EngineError: a device has not enough memory.
         """
-        if backend not in _BACKENDS:
-            raise InvalidInput(
-                f"backend is {backend!r}, expected 'auto' or 'ggml'", param="backend"
-            )
-        if precision not in _PRECISIONS:
-            raise InvalidInput(
-                f"precision is {precision!r}, expected 'auto' or 'f32'", param="precision"
-            )
+        if devices is None or isinstance(devices, str):
+            devices = Devices.all("cpu" if devices is None else devices)
         if threads is not None:
             threads = integer("threads", threads, 1, 1024)
-        pair = find_pair(Path(path))
         params = binding.LoadParams(
             struct_size=C.sizeof(binding.LoadParams),
-            precision=_PRECISIONS[precision],
+            precision=one_of("precision", precision, _PRECISIONS),
             n_threads=threads or 0,
             keep_ggml_log=1,  # led to native_log()
-            backend=_BACKENDS[backend],
+            backend=one_of("backend", backend, _BACKENDS),
+            talker_device=devices.talker.strip().encode(),
+            cp_device=devices.cp.strip().encode(),
+            decoder_device=devices.decoder.strip().encode(),
+            max_rows=devices.max_rows,
         )
+        pair = find_pair(Path(path))
         ggml_library()  # leads ggml's log lines before either thread can cause one
         with ThreadPoolExecutor(max_workers=1) as pool:
             loading = pool.submit(_load_native, pair, params)
@@ -134,7 +142,7 @@ class Model:
                 if loading.exception() is None:
                     binding.library().kz_model_free(loading.result())
                 raise
-            return cls(loading.result(), tokenizer, vocabulary, precision, quantization)
+            return cls(loading.result(), tokenizer, vocabulary, precision, quantization, devices)
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of the text in its chat envelope: 3 role tokens, the text, 5 trailing."""
@@ -354,15 +362,34 @@ class Model:
             "codes": codes[:done],
         }
 
+    def most_frames(self, text: str, **options: Any) -> int:
+        """Frames that fit behind the prompt of a text. Options and errors as in `stream`."""
+        prompt, _ = self._prepare(text, **options)
+        return int(self._native.max_positions) - len(prompt.text_ids)
+
     def measure_passes(self, threads: int) -> tuple[float, float] | None:
         """Seconds of the matrix products alone that a frame needs: (talker, code predictor).
 
-        None for weight types that only ggml multiplies.
+        None for weight types that only ggml multiplies. Raises InvalidInput for threads outside
+        1..1024.
         """
+        threads = integer("threads", threads, 1, 1024)
         passes = binding.PassesStruct(C.sizeof(binding.PassesStruct), threads)
         with self._use() as handle:
             binding.check(self._lib.kz_measure_passes(handle, C.byref(passes)))
         return (passes.talker_s, passes.cp_s) if passes.cp_s > 0 else None
+
+    def placement(self) -> dict[str, Any]:
+        """Which node of a part's graphs runs on which device, and what is copied between devices.
+
+        Returns, for JSON: max_rows, and parts with part, device, weights (device_bytes,
+        host_bytes) and graphs, each with splits (stretches of nodes on one device), copies and
+        copied_bytes (between devices, in one run) and nodes (device, op, count). A part on the
+        engine's own kernels has no graphs.
+        """
+        with self._use() as handle:
+            found: dict[str, Any] = json.loads(json_text(self._lib.kz_model_placement, handle))
+        return found
 
     def trace_decoder(self, codes: npt.ArrayLike) -> dict[str, npt.NDArray[np.float32]]:
         """Outputs [time, channels] of every decoder stage for codes int[T, 16] decoded at once."""
@@ -509,6 +536,7 @@ def _describe(
     vocabulary: ModelVocabulary,
     precision: Precision,
     quantization: str,
+    devices: Devices,
 ) -> ModelInfo:
     sizes = (
         "talker_hidden",
@@ -535,5 +563,10 @@ def _describe(
             "decoder": f"{native.decoder_type.decode()}, computed in f32",
             "precision": precision,
             **({"quantization": quantization} if quantization else {}),
+            **({} if devices == Devices() else {"devices": _device_text(devices)}),
         },
     )
+
+
+def _device_text(devices: Devices) -> str:
+    return f"talker {devices.talker}, code predictor {devices.cp}, decoder {devices.decoder}"

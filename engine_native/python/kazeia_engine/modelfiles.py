@@ -5,17 +5,19 @@ Only headers are read, so this takes the same short time for files of any size.
 
 from __future__ import annotations
 
-import mmap
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import gguf
+import numpy as np
+import numpy.typing as npt
 
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
 
-__all__ = ["GgufHeader", "ModelPair", "find_pair", "read_header"]
+__all__ = ["GgufHeader", "ModelPair", "find_pair", "read_header", "read_values"]
 
 _TALKER, _CODEC = "qwen3tts", "clip"
 _ROLES = {_TALKER: "talker", _CODEC: "codec"}
@@ -35,6 +37,8 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _MAX_ENTRIES = 1 << 16  # keys or tensors; a model has a few hundred
 _MAX_NESTING = 4
+_MAX_HEADER = 1 << 28  # bytes; a header with the true vocabulary has six million
+_PIECE = 1 << 20  # bytes read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,29 +176,42 @@ def read_header(path: Path) -> GgufHeader:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
             raise ModelFormatError(f"{path} is not a file")
         with path.open("rb") as f:
-            if path.stat().st_size == 0:
-                raise ModelFormatError(f"{path} is empty")
-            with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Parser(path, data).header()
+            return _Parser(path, f).header()
     except FileNotFoundError as err:
         raise ModelNotFound(f"{path} does not exist") from err
     except OSError as err:
         raise ModelFormatError(f"{path} cannot be read: {err}") from err
 
 
+def read_values(
+    path: Path, name: str, dtype: npt.DTypeLike, offset: int, count: int
+) -> npt.NDArray[Any]:
+    """`count` values of the tensor `name` from byte `offset` on.
+
+    Read, not mapped: a file that is cut in place would kill a process that maps it.
+    Raises ModelFormatError when the file ends before them, OSError when it cannot be read.
+    """
+    values = np.fromfile(path, dtype, count, offset=offset)
+    if len(values) != count:
+        raise ModelFormatError(f"{path} is truncated: it ends within tensor {name}")
+    return values
+
+
 class _Parser:
     """Walks through a header; every step is checked against the end of the file."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
-        self._data = data
-        self._size = len(data)
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+        self._data = bytearray()  # what has been read, from the beginning of the file
         self._at = 0
 
     def header(self) -> GgufHeader:
-        if self._data[:4] != b"GGUF":
+        if self._size == 0:
+            raise ModelFormatError(f"{self._path} is empty")
+        if self._size < 4 or self._data[self._advance(4) : 4] != b"GGUF":
             raise ModelFormatError(f"{self._path} is not a GGUF file")
-        self._at = 4
         version = self._number("<I")
         if version not in (2, 3):
             raise ModelFormatError(f"{self._path}: GGUF version {version}, expected 2 or 3")
@@ -263,7 +280,7 @@ class _Parser:
         length = self._number("<Q")
         at = self._advance(length)
         try:
-            return self._data[at : at + length].decode("utf-8")
+            return str(self._data[at : at + length], "utf-8")
         except UnicodeDecodeError as err:
             raise ModelFormatError(f"{self._path}: a name is not UTF-8: damaged") from err
 
@@ -283,19 +300,34 @@ class _Parser:
 
     def _skip_strings(self, count: int) -> None:
         # Vocabularies have some 300,000 strings, so this loop is kept bare.
-        unpack, data, size, at = struct.Struct("<Q").unpack_from, self._data, self._size, self._at
-        if count > (size - at) // 8:
-            self._advance(count * 8)
+        unpack, data, at = struct.Struct("<Q").unpack_from, self._data, self._at
+        if count > (self._size - at) // 8:
+            raise self._truncated()
         for _ in range(count):
-            if at + 8 > size:
-                break
+            if at + 8 > len(data):
+                self._read_to(at + 8)
             at += 8 + unpack(data, at)[0]
+        self._read_to(at)
         self._at = at
-        self._advance(0)
 
     def _advance(self, n: int) -> int:
         at = self._at
-        if n < 0 or at + n > self._size:
-            raise ModelFormatError(f"{self._path} is truncated within its header")
+        self._read_to(at + n)
         self._at = at + n
         return at
+
+    def _read_to(self, end: int) -> None:
+        if end > self._size:
+            raise self._truncated()
+        if end > _MAX_HEADER:
+            raise ModelFormatError(
+                f"{self._path}: more than {_MAX_HEADER} bytes of header: damaged"
+            )
+        while len(self._data) < end:
+            piece = self._file.read(_PIECE)
+            if not piece:
+                raise self._truncated()
+            self._data += piece
+
+    def _truncated(self) -> ModelFormatError:
+        return ModelFormatError(f"{self._path} is truncated within its header")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from kazeia_engine import binding
 from kazeia_engine.errors import InvalidInput
 from kazeia_engine.types import Guard
 
-__all__ = ["Options", "guard_struct", "integer", "voice_options"]
+__all__ = ["Options", "guard_struct", "integer", "one_of", "voice_options"]
 
 
 def voice_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -89,6 +90,14 @@ class Options:
             raise InvalidInput(
                 f"unknown option {sorted(self._left)[0]!r}", param=sorted(self._left)[0]
             )
+
+
+def one_of(name: str, value: Any, choices: Mapping[str, int]) -> int:
+    """What one of several strings stands for."""
+    if not isinstance(value, str) or value not in choices:
+        expected = " or ".join(repr(choice) for choice in choices)
+        raise InvalidInput(f"{name} is {value!r}, expected {expected}", param=name)
+    return choices[value]
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:

@@ -77,11 +77,20 @@ class Limits:
     Published agreements, with teacher forcing: talker 97 % at 8 bits and 84 to 90 % at 4; code
     predictor 79 and 46 to 53 %.  The defaults leave a few points for the sample: 95 and 80 % for
     the talker, 75 and 40 % for the code predictor.
+
+    Raises InvalidInput for what is no number of dB or no share.
     """
 
     snr: float = 35.0  # dB, the decoder's on each sequence of codes
     talker: float | None = None  # agreement on the likeliest code, 0..1
     cp: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.snr <= MAX_SNR:
+            raise InvalidInput(f"min_snr is {self.snr:g}, expected 0..{MAX_SNR:g} dB", param="snr")
+        for name, share in (("talker", self.talker), ("cp", self.cp)):
+            if share is not None and not 0 <= share <= 1:
+                raise InvalidInput(f"min_{name} is {share:g}, expected 0..1", param=name)
 
     def resolved(self, formats: dict[str, str]) -> Limits:
         """The limits for a model with these weight types."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.convert import ConvertReport, fallback_notes
@@ -25,17 +26,16 @@ from kazeia_engine.errors import InvalidInput, ModelFormatError
 from kazeia_engine.gguf_layout import (
     TYPE_NAMES,
     PartTypes,
-    Progress,
     TensorSpec,
     file_names,
     file_type,
     nbytes,
     spec_of,
     tensor_type,
-    write_gguf,
 )
+from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
 from kazeia_engine.metadata import QUANTIZATION_KEY, codec_quantization, talker_quantization
-from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.modelfiles import find_pair, read_values
 from kazeia_engine.vocabulary import ModelVocabulary
 
 __all__ = ["DECODER_FORMATS", "GENERATOR_FORMATS", "Plan", "quantize"]
@@ -45,7 +45,7 @@ DECODER_FORMATS = ("f32", "f16")  # bf16 and q8_0 leave 24 and 20 dB
 
 _SOURCES = ("f32", "f16", "bf16", "q8_0")
 _PIECE = 1 << 22  # weights in memory at once
-_HEADER = 1 << 24  # bytes, more than the metadata of a file with its vocabulary
+_NEW_KEYS = 1 << 10  # bytes, more than the keys that are added take
 _WRITERS_KEYS = ("general.architecture", "general.alignment")
 # A matrix that tells the type of its part.
 _TELLING = {
@@ -71,7 +71,7 @@ def quantize(
 
     talker_type, cp_type: f32, f16, bf16, q8_0 or q4_0; None: the part is copied.
     decoder_type: f32 or f16, of the codec decoder and the speaker encoder; None: copied.
-    force: write over files of the same names in `out`.
+    force: write over the pair of the same name in `out`, whatever its weight types.
     progress: called after each tensor with its name, the bytes done and all bytes of the file.
 
     The files appear in `out` when both are complete.  Raises InvalidInput for an unknown type, a
@@ -101,15 +101,21 @@ def quantize(
         _Job(talker, talker.plan(types, parts), chosen["talker"], talker_quantization(types)),
         _Job(codec, codec.plan(types, parts), chosen["cp"], codec_quantization(types)),
     )
-    targets = _targets(out, pair.talker.parent, file_names(_plain(facts.name), types), force)
+    name = _plain(facts.name)
+    names = file_names(name, types)
+    _look_into(out, pair.talker.parent, name, names, force)
     _require_space(out, sum(job.nbytes for job in jobs))
 
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".quantize-", dir=out) as work:
+    targets = (out / names[0], out / names[1])
+    with folder_for(out), tempfile.TemporaryDirectory(prefix=".quantize-", dir=out) as work:
         for job, target in zip(jobs, targets, strict=True):
             job.write(Path(work) / target.name, progress)
+        # Another run may have finished meanwhile: two talkers in one folder are no model.
+        replaced = _look_into(out, pair.talker.parent, name, names, force)
         for target in targets:
             os.replace(Path(work) / target.name, target)
+        for file in replaced - set(targets):
+            file.unlink(missing_ok=True)
     changed = [entry for job in jobs for entry in job.plan if entry[0].part in parts]
     return ConvertReport(
         talker=targets[0],
@@ -122,17 +128,43 @@ def quantize(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A tensor as it lies in a file."""
+
+    shape: tuple[int, ...]
+    type: str
+    offset: int  # bytes from the beginning of the file
+    nbytes: int
+
+
 class _Source:
-    """One file of the pair that is read; its data stay on the disk until they are used."""
+    """One file of the pair that is read; its data stay on the disk until they are used.
+
+    fields: name -> (value, its type, the type of its items), in the order of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.reader = gguf.GGUFReader(path)
-        self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+        reader = gguf.GGUFReader(path)
+        self.tensors = {
+            tensor.name: _Stored(
+                tuple(int(n) for n in reversed(tensor.shape)),
+                str(tensor.tensor_type.name.lower()),
+                int(tensor.data_offset),
+                int(tensor.n_bytes),
+            )
+            for tensor in reader.tensors
+        }
+        self.fields = {
+            name: (f.contents(), f.types[0], f.types[-1] if len(f.types) > 1 else None)
+            for name, f in reader.fields.items()
+            if not name.startswith("GGUF.")
+        }
 
     def type(self, name: str) -> str:
         """The type a tensor has."""
-        return str(self.tensors[name].tensor_type.name.lower())
+        return self.tensors[name].type
 
     def part_type(self, part: str) -> str:
         """The type of a part's matrices."""
@@ -144,8 +176,7 @@ class _Source:
         """Every tensor with the type it gets; those of other parts than `parts` keep theirs."""
         plan = []
         for name, tensor in self.tensors.items():
-            spec = spec_of(name, tuple(int(n) for n in reversed(tensor.shape)))
-            present = self.type(name)
+            spec, present = spec_of(name, tensor.shape), tensor.type
             zeros = spec.part == "speaker" and self.key("kazeia.speaker_encoder") is False
             keep = spec.part not in parts or zeros
             wanted = present if keep else tensor_type(spec, types)
@@ -162,19 +193,23 @@ class _Source:
 
     def key(self, name: str) -> Any:
         """The value of a metadata key, or None."""
-        field = self.reader.get_field(name)
-        return None if field is None else field.contents()
+        return self.fields[name][0] if name in self.fields else None
 
     def rows(self, spec: TensorSpec, type: str) -> Iterator[npt.NDArray[Any]]:
         """The data of a tensor in a type, in pieces."""
-        present, data = self.type(spec.name), self.tensors[spec.name].data
-        if present == type:
-            yield data
-            return
-        rows = data.reshape(spec.rows, -1)
+        tensor = self.tensors[spec.name]
+        dtype = np.dtype({"f32": np.float32, "f16": np.float16}.get(tensor.type, np.uint8))
+        width = tensor.nbytes // (spec.rows * dtype.itemsize)  # values, or bytes of blocks, a row
         step = max(1, _PIECE // spec.shape[-1])
         for at in range(0, spec.rows, step):
-            yield encode_tensor(spec.name, decode(rows[at : at + step], present), type)
+            count = min(step, spec.rows - at)
+            offset = tensor.offset + at * width * dtype.itemsize
+            rows = read_values(self.path, spec.name, dtype, offset, count * width)
+            if tensor.type == type:
+                yield rows
+            else:
+                rows = rows.reshape(count, width)
+                yield encode_tensor(spec.name, decode(rows, tensor.type), type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +223,9 @@ class _Job:
 
     @property
     def nbytes(self) -> int:
-        """An upper bound of the file's size."""
-        return sum(nbytes(spec, type) + 32 for spec, type in self.plan) + _HEADER
+        """An upper bound of the file's size, nearer than a page."""
+        header = min((t.offset for t in self.source.tensors.values()), default=0) + _NEW_KEYS
+        return header + sum(nbytes(spec, type) + 32 for spec, type in self.plan)
 
     def write(self, path: Path, progress: Progress | None) -> None:
         architecture = self.source.key("general.architecture")
@@ -202,12 +238,11 @@ class _Job:
         if self.file_type is not None:
             changed["general.file_type"] = (file_type(self.file_type), number)
             changed["general.quantization_version"] = (gguf.GGML_QUANT_VERSION, number)
-        for name, field in self.source.reader.fields.items():
+        for name, (value, kind, inner) in self.source.fields.items():
             if name in changed:
                 w.add_key_value(name, *changed.pop(name))
-            elif not name.startswith("GGUF.") and name not in _WRITERS_KEYS:
-                inner = field.types[-1] if len(field.types) > 1 else None
-                w.add_key_value(name, field.contents(), field.types[0], inner)
+            elif name not in _WRITERS_KEYS:
+                w.add_key_value(name, value, kind, inner)
         for name, (value, kind) in changed.items():
             w.add_key_value(name, value, kind)
 
@@ -239,18 +274,24 @@ def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
-def _targets(out: Path, source: Path, names: tuple[str, str], force: bool) -> tuple[Path, Path]:
-    """The files to write, after a look at what lies in `out`."""
+def _look_into(
+    out: Path, source: Path, name: str, names: tuple[str, str], force: bool
+) -> set[Path]:
+    """What lies in `out` already, all of it to be replaced; InvalidInput when it may not be."""
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out} exists and is not a folder", param="out")
     if out.exists() and out.samefile(source):
         raise InvalidInput(f"{out} is the folder of the model itself: give another", param="out")
-    there = {file.name for file in out.glob("*.gguf")} if out.exists() else set()
-    if others := sorted(there - set(names)):
+    there = set(out.glob("*.gguf")) if out.exists() else set()
+    # The type of the talker is part of its file's name.
+    same = re.compile(rf"{re.escape(name)}-talker-[A-Z0-9_]+\.gguf")
+    others = sorted(f.name for f in there if f.name not in names and not same.fullmatch(f.name))
+    if others:
         raise InvalidInput(f"{out} holds another model ({', '.join(others)})", param="out")
     if there and not force:
-        raise InvalidInput(f"{out} holds {', '.join(sorted(there))}: --force writes over it")
-    return out / names[0], out / names[1]
+        found = ", ".join(sorted(f.name for f in there))
+        raise InvalidInput(f"{out} holds {found}: --force writes over it", param="out")
+    return there
 
 
 def _require_space(out: Path, needed: int) -> None:

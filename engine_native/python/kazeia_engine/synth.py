@@ -24,15 +24,14 @@ from kazeia_engine.gguf_layout import (
     CodecShape,
     ModelShape,
     PartTypes,
-    Progress,
     TensorSpec,
     TransformerShape,
     codec_tensors,
     file_names,
     talker_tensors,
     tensor_type,
-    write_gguf,
 )
+from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
 from kazeia_engine.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
 
 __all__ = ["SIZES", "shape_of", "synth", "vocabulary_of"]
@@ -214,24 +213,24 @@ def synth(
     vocab = vocabulary_of(size.lower())
     facts = _facts(f"synth-{size.lower()}", chosen, vocab)
     source = _Random(seed, facts.codec_ids["eos"], chosen.shape)
-    out.mkdir(parents=True, exist_ok=True)
-    talker_name, codec_name = file_names(facts.name, types)
-    talker_bytes = write_gguf(
-        out / talker_name,
-        "qwen3tts",
-        lambda w: talker_metadata(w, facts, chosen.shape, vocab, types),
-        [(spec, tensor_type(spec, types)) for spec in talker_tensors(chosen.shape)],
-        source.rows,
-        progress,
-    )
-    codec_bytes = write_gguf(
-        out / codec_name,
-        "clip",
-        lambda w: codec_metadata(w, facts, chosen.shape, types),
-        [(spec, tensor_type(spec, types)) for spec in codec_tensors(chosen.shape)],
-        source.rows,
-        progress,
-    )
+    with folder_for(out):
+        talker_name, codec_name = file_names(facts.name, types)
+        talker_bytes = write_gguf(
+            out / talker_name,
+            "qwen3tts",
+            lambda w: talker_metadata(w, facts, chosen.shape, vocab, types),
+            [(spec, tensor_type(spec, types)) for spec in talker_tensors(chosen.shape)],
+            source.rows,
+            progress,
+        )
+        codec_bytes = write_gguf(
+            out / codec_name,
+            "clip",
+            lambda w: codec_metadata(w, facts, chosen.shape, types),
+            [(spec, tensor_type(spec, types)) for spec in codec_tensors(chosen.shape)],
+            source.rows,
+            progress,
+        )
     return ConvertReport(
         talker=out / talker_name,
         codec=out / codec_name,

@@ -6,22 +6,23 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kazeia_engine.bench import runs
 from kazeia_engine.bench.busy import MOST_BUSY, slowdown
 from kazeia_engine.bench.compare import compare, why_not
+from kazeia_engine.devices import Devices
 from kazeia_engine.errors import EngineError, InvalidInput
 from kazeia_engine.gguf_layout import (
     PartTypes,
-    Progress,
     codec_tensors,
     nbytes,
     talker_tensors,
     tensor_type,
 )
+from kazeia_engine.gguf_writing import Progress
 from kazeia_engine.machine import (
     CpuWatch,
     Machine,
@@ -56,6 +57,7 @@ class Settings:
     threads: as many as the process may use when None.
     compare: the same files through llama.cpp, too.
     busy: so many processes beside the model, too; 0: none.
+    devices: where the parts are computed; not together with compare, which is of processors.
 
     Raises InvalidInput for what is out of range, EngineError when llama.cpp's part is missing.
     """
@@ -66,6 +68,7 @@ class Settings:
     threads: int | None = None
     compare: bool = False
     busy: int = 0
+    devices: Devices = field(default_factory=Devices)
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -76,6 +79,8 @@ class Settings:
         ):
             if not least <= value <= most:
                 raise InvalidInput(f"{name} is {value}, expected {least}..{most}", param=name)
+        if self.compare and self.devices != Devices():
+            raise InvalidInput("the comparison is of the processor only", param="devices")
         if self.compare and (reason := why_not()) is not None:
             raise InvalidInput(reason, param="compare")
 
@@ -141,11 +146,13 @@ def bench(
     watch = CpuWatch()
     plan.next("loading")
     start = time.perf_counter()
-    with Model.load(path, threads=settings.threads) as model:
+    with Model.load(path, threads=settings.threads, devices=settings.devices) as model:
         load_s = time.perf_counter() - start
         log(f"loaded {model.info.name} in {load_s:.2f} s")
+        _require_fits(settings, model)
         figures = _measure_model(model, settings, work, speed, plan, log)
         figures["load_s"] = round(load_s, 3)
+        figures["devices"] = settings.devices.as_dict()
         figures |= _memory(pair)
         figures["foreign_cores"] = _rounded(watch.foreign_cores())
         figures["busy"] = None
@@ -244,6 +251,17 @@ class _Plan:
         """The step before has ended, this one begins."""
         self._done += 1
         self._step(what, self._done, self._all)
+
+
+def _require_fits(settings: Settings, model: Model) -> None:
+    """A run that the model would cut short measures something else than was asked for."""
+    speaker = model.info.speakers[0] if model.info.speakers else None
+    most = model.most_frames(runs.spoken_text(model), speaker=speaker)
+    if settings.frames > most:
+        raise InvalidInput(
+            f"frames is {settings.frames}, expected at most {most}, the positions of the model",
+            param="frames",
+        )
 
 
 def _measure_machine(settings: Settings, log: Log) -> Speed:

@@ -1,0 +1,98 @@
+"""Where the parts of a model are computed: the engine's own kernels, or a ggml device."""
+
+from __future__ import annotations
+
+import ctypes as C
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kazeia_engine import binding
+from kazeia_engine.errors import InvalidInput
+from kazeia_engine.options import integer
+
+__all__ = ["Device", "Devices", "device_list", "json_text", "named"]
+
+_MOST_ROWS = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """A device for each part of a model, and the most rows of a product there.
+
+    "cpu" is the engine's own kernels; "auto" the first GPU, else "cpu"; the others are names of
+    `device_list()`, whatever their case. What a device does not support falls back to ggml's
+    processor device; "cpu-graph" computes all there, to compare with.
+
+    max_rows: the decoder's products on a device have at most so many rows (time steps), for devices
+    that refuse more; 0: any, else 64 or more.
+
+    Raises InvalidInput for what is no name or out of range; whether a device exists is seen when
+    the model is loaded.
+    """
+
+    talker: str = "cpu"
+    cp: str = "cpu"
+    decoder: str = "cpu"
+    max_rows: int = 0
+
+    def __post_init__(self) -> None:
+        for part in ("talker", "cp", "decoder"):
+            name = getattr(self, part)
+            if not isinstance(name, str) or not name.strip():
+                raise InvalidInput(
+                    f"the device of {part} is {name!r}, expected a name such as 'cpu' or 'auto'",
+                    param="devices",
+                )
+        integer("max_rows", self.max_rows, 0, _MOST_ROWS)
+
+    @classmethod
+    def all(cls, name: str, *, max_rows: int = 0) -> Devices:
+        """Every part on one device."""
+        return cls(name, name, name, max_rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def named(
+    every: str | None = None,
+    *,
+    talker: str | None = None,
+    cp: str | None = None,
+    decoder: str | None = None,
+    max_rows: int | None = None,
+) -> Devices:
+    """Devices of command-line flags: one for every part, and one for each, which wins."""
+    fallback = every or "cpu"
+    return Devices(talker or fallback, cp or fallback, decoder or fallback, max_rows or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A ggml device beside the processor."""
+
+    name: str
+    description: str
+    type: str  # gpu, integrated gpu, accelerator, cpu or other
+    memory_free: int  # bytes, as the device tells; 0: unknown
+    memory_total: int
+
+
+def device_list() -> list[Device]:
+    """The devices that llama-cpp-python was built with and that are here.
+
+    Raises EngineError when the engine library cannot be used.
+    """
+    return [Device(**item) for item in json.loads(json_text(binding.library().kz_devices))]
+
+
+def json_text(call: Callable[..., int], *arguments: Any) -> str:
+    """What a function of the library writes into (json, size, needed)."""
+    needed = C.c_size_t()
+    binding.check(call(*arguments, None, 0, C.byref(needed)))
+    text = C.create_string_buffer(needed.value)
+    binding.check(call(*arguments, text, needed.value, C.byref(needed)))
+    return text.value.decode("utf-8", "replace")
