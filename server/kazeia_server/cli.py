@@ -1,4 +1,4 @@
-"""The `kazeia` command: `say` and `serve`, and the engine's tools beside them.
+"""The `kazeia` command: `say`, `speak` and `serve`, and the engine's tools beside them.
 
 What is heavy is imported inside the commands, so that each starts quickly.
 """
@@ -81,6 +81,18 @@ _Model = Annotated[
     Path | None,
     typer.Option("--model", help="Folder of a Qwen3-TTS model; without one the built-in voice."),
 ]
+_Device = Annotated[
+    str | None,
+    typer.Option("--device", help="Device of every part: cpu, auto or a name of `kazeia doctor`."),
+]
+_DeviceTalker = Annotated[str | None, typer.Option("--device-talker", help="Device of the talker.")]
+_DeviceCp = Annotated[str | None, typer.Option("--device-cp", help="Device of the code predictor.")]
+_DeviceDecoder = Annotated[
+    str | None, typer.Option("--device-decoder", help="Device of the decoder.")
+]
+_MaxRows = Annotated[
+    int | None, typer.Option("--max-rows", help="Most rows of a product on a device; 0: any.")
+]
 _Text = Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')]
 
 
@@ -115,6 +127,11 @@ def say(
         str | None, typer.Option(help="Pieces of a text: auto, sentence or none.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Engine threads.")] = None,
+    device: _Device = None,
+    device_talker: _DeviceTalker = None,
+    device_cp: _DeviceCp = None,
+    device_decoder: _DeviceDecoder = None,
+    max_rows: _MaxRows = None,
 ) -> None:
     """Speak TEXT into a file (wav, mp3, opus, aac, flac or pcm, by its suffix), or aloud."""
     from kazeia_server.say import say as speak_into
@@ -141,7 +158,8 @@ def say(
     with _errors_as_exit_codes():
         if output is None and not play:
             _refuse("nothing to do: give -o FILE, or --play")
-        settings = _settings(model=model, threads=threads)
+        devices = _devices(device, device_talker, device_cp, device_decoder)
+        settings = _settings(model=model, threads=threads, max_rows=max_rows, **devices)
         err = output is not None and str(output) == "-"
         figures = speak_into(
             _read_text(text),
@@ -155,6 +173,41 @@ def say(
             typer.echo(f"warning: {warning}", err=True)
         if stats:
             _print_stats(figures, err=err)
+
+
+@app.command()
+def speak(
+    text: Annotated[
+        str, typer.Argument(help='What to say; "-": standard input, spoken while it comes.')
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help='File to write; "-" is standard output.')
+    ] = None,
+    play: Annotated[bool, typer.Option("--play", help="Play it while it is made.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print figures afterwards.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="The server; KAZEIA_URL, or http://127.0.0.1:8080.")
+    ] = None,
+    api_key: Annotated[str | None, typer.Option(help="KAZEIA_API_KEY hides it better.")] = None,
+    voice: Annotated[str | None, typer.Option("--voice", "--speaker", help="Voice name.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language name, code or auto.")] = None,
+    instruct: Annotated[str | None, typer.Option(help="How to speak, in words.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same audio.")] = None,
+    speed: Annotated[float | None, typer.Option(help="Tempo, 0.25 to 4; the pitch stays.")] = None,
+    wait: Annotated[
+        float, typer.Option(help="Seconds for a server that starts or is busy.")
+    ] = 30.0,
+) -> None:
+    """Have a running server speak TEXT: `llm | kazeia speak - --play`."""
+    from kazeia_client.cli import exit_code_of, speak_command
+    from kazeia_client.options import SpeechOptions
+    from kazeia_client.speaking import SpeakOrder
+
+    options = SpeechOptions(
+        voice=voice, language=language, instruct=instruct, seed=seed, speed=speed
+    )
+    order = SpeakOrder(text, output, play, options, url, api_key, wait)
+    raise typer.Exit(exit_code_of(lambda: speak_command(order, stats=stats)))
 
 
 @app.command()
@@ -174,6 +227,11 @@ def serve(
     ] = None,
     root_path: Annotated[str | None, typer.Option(help="Path prefix given by a proxy.")] = None,
     threads: Annotated[int | None, typer.Option(help="Engine threads.")] = None,
+    device: _Device = None,
+    device_talker: _DeviceTalker = None,
+    device_cp: _DeviceCp = None,
+    device_decoder: _DeviceDecoder = None,
+    max_rows: _MaxRows = None,
     max_concurrent: Annotated[int | None, typer.Option(help="Utterances made at once.")] = None,
     max_queue: Annotated[int | None, typer.Option(help="Utterances waiting for a slot.")] = None,
     max_sessions: Annotated[
@@ -200,6 +258,8 @@ def serve(
             cors_origins=",".join(cors_origin) if cors_origin else None,
             root_path=root_path,
             threads=threads,
+            **_devices(device, device_talker, device_cp, device_decoder),
+            max_rows=max_rows,
             max_concurrent=max_concurrent,
             max_queue=max_queue,
             max_sessions=max_sessions,
@@ -221,6 +281,17 @@ def _settings(**overrides: Any) -> Settings:
     for warning in unknown_variables(os.environ):
         typer.echo(f"warning: {warning}", err=True)
     return load_settings(**overrides)
+
+
+def _devices(
+    every: str | None, talker: str | None, cp: str | None, decoder: str | None
+) -> dict[str, str | None]:
+    """Settings of the flags: one device for every part, and one for each, which wins."""
+    return {
+        "device_talker": talker or every,
+        "device_cp": cp or every,
+        "device_decoder": decoder or every,
+    }
 
 
 def _read_text(text: str) -> str:

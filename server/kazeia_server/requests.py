@@ -222,6 +222,7 @@ def check_request(
 def _match_voice(voice: str | None, info: BackendInfo, settings: Settings) -> str | None:
     if voice is None:
         return info.default_voice
+    voice = voice.strip()  # "anna, Bert" cut at its comma
     for name in info.voices:
         if name.casefold() == voice.casefold():
             return name

@@ -57,6 +57,14 @@ class Settings(BaseSettings):
     threads: int | None = Field(
         default=None, ge=1, le=1024, description="engine threads; none: all cores"
     )
+    device_talker: str = Field(
+        default="cpu", min_length=1, description="device of the talker: cpu, auto or a name"
+    )
+    device_cp: str = Field(default="cpu", min_length=1, description="device of the code predictor")
+    device_decoder: str = Field(default="cpu", min_length=1, description="device of the decoder")
+    max_rows: int = Field(
+        default=0, ge=0, le=1 << 30, description="most rows of a product on a device; 0: any"
+    )
 
     stream_chunk: Literal["auto"] | Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default="auto", description="frames a chunk: auto, 0 (all at the end) or a number"

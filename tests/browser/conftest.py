@@ -6,10 +6,13 @@ are skipped, and with KAZEIA_REQUIRE_BROWSER=1 they fail.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from live import Live
     from playwright.sync_api import Browser, Page
 
+SOURCE = Path(__file__).parents[2] / "clients" / "web"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -31,14 +35,20 @@ def missing(what: str) -> NoReturn:
     pytest.skip(message)
 
 
-# Not for the session: Playwright keeps an event loop running in the thread of the tests.
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def executable() -> str:
+    """The path of the browser."""
     if importlib.util.find_spec("playwright") is None:
         missing("the package playwright is not installed")
     executable = next(filter(None, map(shutil.which, NAMES)), None)
     if executable is None:
         missing(f"none of {', '.join(NAMES)} is on the path")
+    return executable
+
+
+# Not for the session: Playwright keeps an event loop running in the thread of the tests.
+@pytest.fixture(scope="module")
+def browser(executable: str) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     arguments = [
@@ -52,12 +62,11 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-# Attaches a recorder behind the page's player, and may fix the rate of the sound card.  The
-# recorder is no part of the page: it sees the very samples the audio thread puts out.
+# Attaches a recorder to what goes to the sound card, and may fix the card's rate.  The recorder is
+# no part of the page: it sees the very samples that are put out.
 TAP = """
 const rate = RATE;
 const RealContext = AudioContext;
-const RealNode = AudioWorkletNode;
 window.heard = [];
 window.AudioContext = class extends RealContext {
   constructor(options = {}) {
@@ -65,18 +74,19 @@ window.AudioContext = class extends RealContext {
     window.audioContext = this;
     const add = this.audioWorklet.addModule.bind(this.audioWorklet);
     this.audioWorklet.addModule = async (url) => {
-      await add(new URL("../recorder.js", url));
+      await add("RECORDER_URL");
       await add(url);
     };
   }
 };
-window.AudioWorkletNode = class extends RealNode {
-  constructor(context, name, options) {
-    super(context, name, options);
-    const recorder = new RealNode(context, "recorder");
+const connect = AudioNode.prototype.connect;
+AudioNode.prototype.connect = function (target, ...rest) {
+  if (target instanceof AudioDestinationNode) {
+    const recorder = new AudioWorkletNode(this.context, "recorder");
     recorder.port.onmessage = ({ data }) => window.heard.push(data);
-    this.connect(recorder).connect(context.destination);
+    connect.call(connect.call(this, recorder), target);
   }
+  return connect.call(this, target, ...rest);
 };
 window.heardBytes = () => {
   const samples = new Float32Array(window.heard.length * 128);
@@ -133,7 +143,8 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         if tap is not None:
             # The browser hides requests of worklets from Playwright: the server has to answer.
             tap.server.config.app.add_route("/recorder.js", recorder)
-            page.add_init_script(TAP.replace("RATE", "null" if rate is None else str(rate)))
+            tapped = TAP.replace("RECORDER_URL", tap.url + "/recorder.js")
+            page.add_init_script(tapped.replace("RATE", "null" if rate is None else str(rate)))
         page.goto(url)
         if ready:
             page.wait_for_selector("#speak:enabled")
@@ -144,6 +155,47 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert problems == []
+
+
+class Site(ThreadingHTTPServer):
+    """A web site with the files of a folder, and no idea of Kazeia."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        class Handler(SimpleHTTPRequestHandler):
+            def guess_type(self, path: Any) -> str:
+                return "text/javascript" if str(path).endswith(".js") else super().guess_type(path)
+
+            def end_headers(self) -> None:
+                if site.policy:
+                    self.send_header("content-security-policy", site.policy)
+                super().end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        site = self
+        self.folder = folder
+        self.policy = ""
+        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+        self.origin = f"http://127.0.0.1:{self.server_port}"
+        self.example = self.origin + "/example/"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """clients/web as another site would host it; more files may be put into `tmp_path`/site."""
+    folder = tmp_path / "site"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("node_modules"))
+    (folder / "empty.html").write_text("<!doctype html><link rel=icon href='data:,'>", "utf-8")
+    server = Site(folder)
+    thread = threading.Thread(target=server.serve_forever, name="site")
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -35,7 +35,7 @@ def array(values: Any) -> npt.NDArray[np.float64]:
 
 PLAYOUT = """
 async ([rate, outputRate, messages]) => {
-  const { PlayoutBuffer } = await import("./web/playout.js");
+  const { PlayoutBuffer } = await import("./web/kazeia/playout.js");
   const reports = [];
   const buffer = new PlayoutBuffer(outputRate, (report) => reports.push(report));
   const out = [];
@@ -181,7 +181,7 @@ def test_a_second_utterance_begins_clean(page: Page) -> None:
 def test_wav(page: Page) -> None:
     data = page.evaluate(
         """async () => {
-          const { Recording } = await import("./web/recording.js");
+          const { Recording } = await import("./web/kazeia/recording.js");
           const recording = new Recording(22050);
           recording.add(new Int16Array([1, -2]));
           recording.add(new Int16Array([32767, -32768, 0]));

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -159,3 +162,37 @@ def test_instructions_are_not_silently_dropped(voice: BuiltinVoice) -> None:
     stream = voice.open(SynthesisRequest(text="Hi.", instruct="angrily"))
     read_all(stream)
     assert any("instructions" in warning for warning in stream.stats.warnings)
+
+
+WATCH_THE_IMPORT = """
+import importlib.abc, os, sys
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "onnxruntime":
+            print("telemetry off:", os.environ.get("ORT_DISABLE_TELEMETRY"))
+        return None
+sys.meta_path.insert(0, Watch())
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "seen"),
+    [
+        ("from kazeia_server.voices.builtin import BuiltinVoice; BuiltinVoice()", "1"),
+        ("os.environ['ORT_DISABLE_TELEMETRY'] = '1'; import onnxruntime", "1"),
+        ("import importlib.util; importlib.util.find_spec('onnxruntime')", "None"),
+    ],
+    ids=["voice", "told", "not told"],
+)
+def test_nobody_is_told_that_it_speaks(work: str, seen: str) -> None:
+    """The variable is there before ONNX Runtime is, which reads it once."""
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{WATCH_THE_IMPORT}\n{work}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == f"telemetry off: {seen}"

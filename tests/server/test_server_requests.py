@@ -125,6 +125,8 @@ def test_names_are_found_whatever_their_case() -> None:
     request = SynthesisRequest(text="a", voice="BERT", language="French")
     checked = check_request(request, INFO, Settings())
     assert (checked.voice, checked.language) == ("Bert", "french")
+    spaced = SynthesisRequest(text="a", voice=" Bert\t")  # from a list cut at its commas
+    assert check_request(spaced, INFO, Settings()).voice == "Bert"
     assert check_request(SynthesisRequest(text="a"), INFO, Settings()).voice == "anna"
 
 

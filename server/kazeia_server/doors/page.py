@@ -1,4 +1,7 @@
-"""The web page: `/` and the files it is made of under `/web/`.
+"""The web page: `/`, the files it is made of under `/web/`, and `/kazeia.js` for other sites.
+
+The page speaks through the module of clients/web, whose files are under `/web/kazeia/`.  Pages of
+other sites import it from `/kazeia.js`, if CORS lets them.
 
 The files are read once, when this module is imported.  They name each other relatively, so that
 they work under any path prefix.  None of them needs a key: the page is where a key is entered, and
@@ -17,7 +20,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-__all__ = ["router"]
+__all__ = ["module_folder", "router"]
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -54,19 +57,31 @@ class _Asset:
     etag: str
 
 
+def _asset(body: bytes, media_type: str) -> _Asset:
+    return _Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+def module_folder() -> Path:
+    """Where the files of clients/web are: the build puts them into the package."""
+    installed = _WEB / "kazeia"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "clients/web/kazeia"
+
+
 def _load(folder: Path) -> dict[str, _Asset]:
     """File name -> content, of the files whose type the page uses."""
     assets = {}
     for path in sorted(folder.iterdir()):
         media_type = _MEDIA_TYPES.get(path.suffix)
         if media_type is not None:
-            body = path.read_bytes()
-            etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            assets[path.name] = _Asset(body, media_type, etag)
+            assets[path.name] = _asset(path.read_bytes(), media_type)
     return assets
 
 
-_ASSETS: Final[Mapping[str, _Asset]] = _load(Path(__file__).parents[1] / "web")
+_WEB: Final = Path(__file__).parents[1] / "web"
+_ASSETS: Final[Mapping[str, _Asset]] = _load(_WEB)
+_MODULE: Final[Mapping[str, _Asset]] = _load(module_folder())
+# Relative, so that it works under any prefix.
+_ENTRY: Final = _asset(b'export * from "./web/kazeia/kazeia.js";\n', _MEDIA_TYPES[".js"])
 
 router = APIRouter(include_in_schema=False)
 
@@ -77,11 +92,29 @@ async def page(request: Request) -> Response:
     return _answer(request, _ASSETS[_INDEX])
 
 
+@router.api_route("/kazeia.js", methods=["GET", "HEAD"])
+async def module(request: Request) -> Response:
+    """The module of clients/web, at an address that does not change."""
+    return _answer(request, _ENTRY)
+
+
+@router.api_route("/web/kazeia/{name}", methods=["GET", "HEAD"])
+async def module_file(request: Request, name: str) -> Response:
+    """A file of the module."""
+    return _named(request, _MODULE, name)
+
+
 @router.api_route("/web/{name}", methods=["GET", "HEAD"])
 async def page_file(request: Request, name: str) -> Response:
     """A script, a style sheet or a picture of the page."""
-    asset = _ASSETS.get(name)
-    if asset is None or name == _INDEX:  # from here it would name its files wrongly
+    if name == _INDEX:  # from here it would name its files wrongly
+        raise HTTPException(404)
+    return _named(request, _ASSETS, name)
+
+
+def _named(request: Request, assets: Mapping[str, _Asset], name: str) -> Response:
+    asset = assets.get(name)
+    if asset is None:
         raise HTTPException(404)
     return _answer(request, asset)
 

@@ -24,6 +24,7 @@ _PUBLIC_PATHS = frozenset(
         "/favicon.ico",
         "/health",
         "/healthz",
+        "/kazeia.js",
         "/openapi.json",
         "/readyz",
         "/v1/audio/models",

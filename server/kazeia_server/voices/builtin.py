@@ -100,6 +100,8 @@ class BuiltinVoice:
             self._speakers.clear()
 
     def _speaker(self, name: str) -> Any:
+        # ONNX Runtime, which hibari uses, reports to its maker unless told not to when it starts.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import hibari
 
         with self._lock:

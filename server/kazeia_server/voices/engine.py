@@ -60,12 +60,15 @@ def load_model(settings: Settings) -> EngineModel:
     if path is None or not path.exists():
         raise VoiceLoadError(f"there is no model at {path}: expected a folder with two GGUF files")
     try:
-        from kazeia_engine import Guard, Model
+        from kazeia_engine import Devices, Guard, Model
         from kazeia_engine.errors import KazeiaError
     except (ImportError, OSError) as error:
         raise VoiceLoadError(f"the engine cannot be used: {error}") from error
     try:
-        model = Model.load(path, threads=settings.threads)
+        devices = Devices(
+            settings.device_talker, settings.device_cp, settings.device_decoder, settings.max_rows
+        )
+        model = Model.load(path, threads=settings.threads, devices=devices)
     except (KazeiaError, OSError) as error:
         raise VoiceLoadError(str(error)) from error
     guard = None

@@ -1,18 +1,17 @@
-/** The page: connects the form, the protocol client, the player and the pictures. */
+/** The page: connects the form, the speech of clients/web and the pictures. */
 
-import { SpeechClient } from "./client.js";
 import { Figures } from "./figures.js";
-import { Player } from "./player.js";
-import { Recording } from "./recording.js";
+import { Recording, Speech } from "./kazeia/kazeia.js";
 import { TypingFeed, endsSentence } from "./typing.js";
 import { Waveform } from "./waveform.js";
 
-/** @typedef {import("./client.js").Failure} Failure */
-/** @typedef {import("./client.js").Stats} Stats */
-/** @typedef {import("./playout.js").PlayoutReport} PlayoutReport */
+/** @typedef {import("./kazeia/kazeia.js").SpeechError} SpeechError */
+/** @typedef {import("./kazeia/kazeia.js").Stats} Stats */
+/** @typedef {import("./kazeia/kazeia.js").PlayoutReport} PlayoutReport */
 
 const BASE = new URL("../", import.meta.url); // right under any path prefix
 const KEY_ITEM = "kazeia.key";
+const UNREACHABLE = "The server cannot be reached";
 const RETRY_MS = 1000;
 const SENTENCE_PAUSE_MS = 1000;
 const HINT_MS = 4000; // so long a hint stays before the player's state is shown again
@@ -55,35 +54,23 @@ class Page {
 
     this.waveform = new Waveform(element("waveform"));
     this.figures = new Figures();
-    this.player = new Player({ onreport: (report) => this.reported(report) });
-    const url = new URL("ws/synthesize", BASE);
-    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    this.client = new SpeechClient(
-      url,
-      {
-        onstart: (start) => this.started(start.sample_rate),
-        onaudio: (samples) => this.arrived(samples),
-        onend: (stats) => this.ended(stats),
-        onfailure: (failure) => this.failed(failure),
-      },
-      () => sessionStorage.getItem(KEY_ITEM) ?? "",
-    );
-    this.feed = new TypingFeed((text) => this.client.text(text));
+    this.speech = new Speech(BASE, { key: () => sessionStorage.getItem(KEY_ITEM) ?? "" });
+    /** @type {import("./kazeia/kazeia.js").Utterance | null} */
+    this.utterance = null;
+    this.feed = new TypingFeed((text) => this.utterance?.write(text));
     /** @type {Recording | null} */
     this.recording = null;
     /** @type {Stats | null} */
     this.stats = null;
-    this.playing = false; // sound of the current utterance is playing or expected
     this.ready = false; // the server has a voice
-    this.live = false; // its text is still being written
-    this.silent = false; // the browser cannot play it; it can be saved
     this.drawing = false; // at the next frame
     this.drawnAt = 0;
     this.hintedAt = -Infinity; // ms, when a hint was shown in place of the player's state
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.pause = undefined;
     this.listen();
-    this.warmUp();
+    this.hear();
+    this.speech.warmUp();
     void this.loadVoices();
   }
 
@@ -100,7 +87,7 @@ class Page {
     element("key-form").addEventListener("submit", (event) => {
       event.preventDefault();
       sessionStorage.setItem(KEY_ITEM, /** @type {HTMLInputElement} */ (element("key")).value);
-      this.client.disconnect();
+      void this.speech.close(); // the next connection brings the key
       void this.loadVoices();
     });
     for (const name of ["input", "compositionend"]) {
@@ -124,42 +111,40 @@ class Page {
     });
   }
 
-  /** Start the sound system at the first touch of the page, before something is to be played. */
-  warmUp() {
-    const names = ["mousedown", "keydown", "touchend"]; // those that browsers count as a gesture
-    const open = () => {
-      if (navigator.userActivation?.isActive === false) return;
-      for (const name of names) document.removeEventListener(name, open);
-      this.player.open().catch(() => {}); // said when it is needed
-    };
-    for (const name of names) document.addEventListener(name, open);
+  hear() {
+    const { speech } = this;
+    speech.addEventListener("start", ({ detail }) => this.started(detail.sampleRate));
+    speech.addEventListener("audio", ({ detail }) => this.arrived(detail));
+    speech.addEventListener("made", ({ detail }) => this.made(detail));
+    speech.addEventListener("progress", ({ detail }) => this.reported(detail));
+    speech.addEventListener("done", () => this.finished());
+    speech.addEventListener("error", ({ detail }) => this.failed(detail));
+    speech.addEventListener("soundless", ({ detail }) => this.cannotPlay(detail));
   }
 
   // ---- what the server has ----------------------------------------------------------------
 
   async loadVoices() {
-    const key = sessionStorage.getItem(KEY_ITEM);
-    const headers = key ? { authorization: `Bearer ${key}` } : undefined;
-    let response;
-    let body;
+    let voices;
     try {
-      response = await fetch(new URL("v1/voices", BASE), { headers, cache: "no-store" });
-      body = await response.json();
-    } catch {
-      this.setSource("bad", "The server cannot be reached");
-      setTimeout(() => void this.loadVoices(), 3 * RETRY_MS);
+      voices = await this.speech.voices();
+    } catch (error) {
+      this.cannotLoad(/** @type {SpeechError} */ (error));
       return;
     }
-    if (response.status === 401 || response.status === 403) {
-      this.askForKey(key === null ? null : "This key was not accepted.");
-    } else if (!response.ok) {
-      const loading = body.error?.code === "loading";
-      const message = loading ? "The voice is being loaded…" : (body.error?.message ?? "No voice");
-      this.setSource(loading ? "waiting" : "bad", message);
-      setTimeout(() => void this.loadVoices(), RETRY_MS * (loading ? 1 : 3));
-    } else {
-      this.showVoices(body);
+    this.showVoices(voices);
+  }
+
+  cannotLoad(/** @type {SpeechError} */ { code, message, status }) {
+    if (status === 401 || status === 403) {
+      const tried = sessionStorage.getItem(KEY_ITEM) !== null;
+      this.askForKey(tried ? "This key was not accepted." : null);
+      return;
     }
+    const loading = code === "loading";
+    const shown = loading ? "The voice is being loaded…" : status === null ? UNREACHABLE : message;
+    this.setSource(loading ? "waiting" : "bad", shown);
+    setTimeout(() => void this.loadVoices(), RETRY_MS * (loading ? 1 : 3));
   }
 
   showVoices(/** @type {any} */ body) {
@@ -181,7 +166,7 @@ class Page {
     element("key-form").hidden = true;
     this.showError(null);
     this.ready = true;
-    this.client.connect();
+    this.speech.connect();
     this.refresh();
     void this.showVersion();
   }
@@ -218,26 +203,20 @@ class Page {
       this.text.focus();
       return;
     }
-    this.begin(false);
-    this.client.text(this.text.value);
-    this.client.done();
+    this.begin();
+    this.utterance = this.speech.speak(this.text.value, this.config());
+    this.refresh();
   }
 
-  /** @param {boolean} live the text is still being written */
-  begin(live) {
+  /** A new utterance replaces what is spoken. */
+  begin() {
     this.showError(null);
-    this.player.stop();
-    this.client.begin(this.config());
+    this.speech.cancel();
     this.recording = null;
     this.stats = null;
-    this.playing = true;
-    this.live = live;
     this.figures.begin(performance.now());
     this.waveform.clear(24000);
-    this.silent = false;
-    this.player.open().catch((error) => this.cannotPlay(error));
     this.say("Waiting for the first sound…");
-    this.refresh();
   }
 
   config() {
@@ -253,10 +232,8 @@ class Page {
   }
 
   stop() {
-    this.client.cancel();
-    this.player.stop();
+    this.speech.cancel();
     this.feed.reset(this.text.value);
-    this.playing = false;
     this.say("Stopped");
     this.refresh();
     this.draw(true);
@@ -310,9 +287,13 @@ class Page {
   sendTyped(/** @type {boolean} */ all) {
     if (!this.ready || !this.typing.checked) return;
     const { value, selectionStart } = this.text;
-    if (!this.client.active && this.feed.pending(value)) this.begin(true);
+    if (!this.making && this.feed.pending(value)) {
+      this.begin();
+      this.utterance = this.speech.begin(this.config());
+      this.refresh();
+    }
     const kept = this.feed.update(value, selectionStart, all);
-    if (!kept && this.client.active) {
+    if (!kept && this.making) {
       this.say("What has been sent cannot be changed; what you add at the end is spoken");
       this.hintedAt = performance.now();
     }
@@ -320,25 +301,26 @@ class Page {
 
   flushTyping() {
     this.sendTyped(true);
-    this.client.flush();
+    this.utterance?.flush();
   }
 
   finishTyping() {
     clearTimeout(this.pause);
     this.sendTyped(true);
-    this.live = false;
-    this.player.textComplete();
-    this.client.done();
+    this.utterance?.end();
     this.refresh();
   }
 
   // ---- what comes back --------------------------------------------------------------------
 
+  /** Whether an utterance is being written or made. */
+  get making() {
+    return this.utterance?.making === true;
+  }
+
   started(/** @type {number} */ sampleRate) {
-    if (this.recording !== null) return; // a further part of the same utterance
     this.recording = new Recording(sampleRate);
     this.waveform.clear(sampleRate);
-    this.player.begin(sampleRate, this.live);
     this.refresh();
   }
 
@@ -347,46 +329,35 @@ class Page {
     this.recording.add(samples);
     this.waveform.add(samples);
     this.figures.arrived(performance.now(), this.recording.seconds);
-    this.player.write(samples);
     this.draw();
   }
 
-  ended(/** @type {Stats | null} */ stats) {
+  made(/** @type {Stats | null} */ stats) {
     this.stats = stats;
     this.feed.reset(this.feed.pending(this.text.value) ? this.feed.sent : this.text.value);
     this.figures.complete(stats);
-    this.player.end();
-    if (this.recording === null || this.silent) this.finished();
     this.refresh();
   }
 
-  failed(/** @type {Failure} */ failure) {
-    this.player.stop();
-    this.playing = false;
+  failed(/** @type {SpeechError} */ error) {
     this.feed.reset(this.text.value);
     this.say("");
-    if (failure.code === "unauthorized" || failure.code === "invalid_api_key") {
-      this.askForKey(failure.message);
-    } else {
-      this.showError(explain(failure));
-    }
+    if (error.code === "invalid_api_key") this.askForKey(error.message);
+    else this.showError(explain(error));
     this.refresh();
     this.draw(true);
   }
 
   cannotPlay(/** @type {Error} */ error) {
-    this.silent = true;
     this.showError(`The browser cannot play sound: ${error.message}. The speech can be saved.`);
-    if (this.playing && !this.client.active) this.finished();
   }
 
   reported(/** @type {PlayoutReport} */ report) {
     if (report.underruns > this.figures.underruns) this.waveform.markGap();
     this.waveform.position = report.position;
     const made = this.recording?.seconds ?? 0;
-    this.figures.reported(report, made, performance.now(), this.player.outputLatency);
-    if (report.state === "idle" && this.playing && !this.client.active) this.finished();
-    else if (this.playing) this.sayState(report);
+    this.figures.reported(report, made, performance.now(), this.speech.outputLatency);
+    this.sayState(report);
     this.draw();
   }
 
@@ -394,13 +365,12 @@ class Page {
     if (performance.now() - this.hintedAt < HINT_MS) return;
     if (report.state === "playing") this.say("Speaking");
     else if (report.position > 0) {
-      this.say(this.live ? "Waiting for more text" : "Waiting for speech to be made…");
+      this.say(this.utterance?.state === "writing" ? "Waiting for more text" : "Waiting for speech to be made…");
     }
   }
 
   /** The last sample has been played. */
   finished() {
-    this.playing = false;
     this.say(describe(this.stats, this.recording));
     this.refresh();
     this.draw(true);
@@ -409,8 +379,8 @@ class Page {
   // ---- what is shown ----------------------------------------------------------------------
 
   refresh() {
-    const busy = this.client.active || this.playing;
-    this.speakButton.disabled = !this.ready || (this.typing.checked && !this.client.active);
+    const busy = this.speech.speaking;
+    this.speakButton.disabled = !this.ready || (this.typing.checked && !this.making);
     this.stopButton.disabled = !busy;
     this.downloadButton.disabled = this.recording === null;
     document.body.classList.toggle("busy", busy);
@@ -437,7 +407,7 @@ class Page {
       this.drawing = false;
       this.drawnAt = performance.now();
       this.waveform.draw();
-      this.figures.draw(this.waveform.position, this.recording, !this.playing);
+      this.figures.draw(this.waveform.position, this.recording, !this.speech.speaking);
     });
   }
 }
@@ -455,11 +425,11 @@ function capital(/** @type {string} */ name) {
   return name.charAt(0).toUpperCase() + name.slice(1);
 }
 
-function explain(/** @type {Failure} */ failure) {
-  const most = failure.code === "text_too_long" && /at most (\d+)/.exec(failure.message);
+function explain(/** @type {SpeechError} */ error) {
+  const most = error.code === "text_too_long" && /at most (\d+)/.exec(error.message);
   if (most) return `This text is too long: the server takes ${most[0]} characters at once.`;
-  const wait = failure.retry_after_s ? ` Try again in ${failure.retry_after_s} s.` : "";
-  return capital(failure.message) + wait;
+  const wait = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
+  return capital(error.message) + wait;
 }
 
 /** @param {Stats | null} stats @param {Recording | null} recording */

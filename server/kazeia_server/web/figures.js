@@ -1,8 +1,8 @@
 /** The figures under the waveform, the level meter and the latency strip. */
 
-/** @typedef {import("./client.js").Stats} Stats */
-/** @typedef {import("./playout.js").PlayoutReport} PlayoutReport */
-/** @typedef {import("./recording.js").Recording} Recording */
+/** @typedef {import("./kazeia/kazeia.js").Stats} Stats */
+/** @typedef {import("./kazeia/kazeia.js").PlayoutReport} PlayoutReport */
+/** @typedef {import("./kazeia/kazeia.js").Recording} Recording */
 
 const STRIP_LENGTH = 40;
 const SETTLED_S = 1.5; // a rate measured over less says little

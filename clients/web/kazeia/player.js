@@ -16,25 +16,39 @@ import { PlayoutBuffer } from "./playout.js";
 
 /** @typedef {import("./playout.js").PlayoutReport} PlayoutReport */
 /** @typedef {import("./playout.js").PlayoutMessage} PlayoutMessage */
+/** @typedef {(message: PlayoutMessage, transfer?: Transferable[]) => void} Post */
 
 const FEED_AHEAD_S = 4;
 const FEED_SAMPLES = 24000; // at most, in one message
 const SLEEP_AFTER_MS = 30000;
 const SCRIPT_FRAMES = 1024;
+const STARTUP_MS = 500; // so long a permitted sound system may take to run
+const VOLUME_S = 0.02; // a step would click
 
 /**
  * @typedef {object} PlayerOptions
  * @property {(report: PlayoutReport) => void} [onreport] about every 20 ms, and at once when the
  *   state changes; never about an utterance before the current one
+ * @property {() => void} [onblocked] the browser plays nothing before the visitor touches the page
+ * @property {string | URL} [workletUrl] of worklet.js; default: beside this module
+ * @property {number} [volume] 0..1
  */
 
 export class Player {
   /** @param {PlayerOptions} [options] */
   constructor(options = {}) {
     this._onreport = options.onreport ?? (() => {});
+    this._onblocked = options.onblocked ?? (() => {});
+    const url = options.workletUrl;
+    this._workletUrl =
+      url === undefined ? new URL("worklet.js", import.meta.url) : new URL(url, document.baseURI);
+    this._volume = 1;
+    /** @type {GainNode | null} */
+    this._gain = null;
+    if (options.volume !== undefined) this.volume = options.volume;
     /** @type {AudioContext | null} */
     this._context = null;
-    /** @type {((message: PlayoutMessage, transfer?: Transferable[]) => void) | null} */
+    /** @type {Post | null} */
     this._post = null;
     /** @type {Promise<void> | null} */
     this._opening = null;
@@ -59,18 +73,54 @@ export class Player {
     return this._context?.outputLatency || this._context?.baseLatency || 0;
   }
 
+  /** 0 (silent) .. 1 (as it is). */
+  get volume() {
+    return this._volume;
+  }
+
+  set volume(value) {
+    if (!(value >= 0 && value <= 1)) throw new RangeError(`volume ${value}: expected 0 to 1`);
+    this._volume = value;
+    if (this._gain === null) return;
+    const { gain, context } = this._gain;
+    gain.cancelScheduledValues(context.currentTime);
+    gain.setValueAtTime(gain.value, context.currentTime);
+    gain.linearRampToValueAtTime(value, context.currentTime + VOLUME_S);
+  }
+
   /** Start the sound system; call it inside a user's gesture, or the browser keeps it silent. */
   async open() {
     clearTimeout(this._sleep);
     this._opening ??= this._start().catch((error) => {
+      void this._context?.close();
+      this._context = null;
       this._opening = null; // another try may succeed
       throw error;
     });
     // Called here, before anything is awaited, so that it counts as part of the gesture.
-    const resumed = this._context?.resume();
+    const context = this._context;
+    const resumed = context?.resume();
     await this._opening;
+    const late = new Promise((resolve) => setTimeout(resolve, STARTUP_MS));
+    await Promise.race([resumed, late]);
+    // The state is asked anew: it changes while this waits.
+    if (context?.state === "suspended" && navigator.userActivation?.hasBeenActive === false) {
+      this._onblocked();
+    }
     await resumed;
     if (!this._active) this._sleepLater();
+  }
+
+  /** Give the sound system back; `open` starts another. */
+  async close() {
+    this.stop();
+    clearTimeout(this._sleep);
+    const context = this._context;
+    this._context = null;
+    this._gain = null;
+    this._post = null;
+    this._opening = null;
+    await context?.close();
   }
 
   /**
@@ -131,26 +181,21 @@ export class Player {
   async _start() {
     const context = new AudioContext({ latencyHint: "interactive" });
     this._context = context;
-    const onreport = (/** @type {PlayoutReport} */ report) => this._reported(report);
-    if (context.audioWorklet !== undefined) {
-      await context.audioWorklet.addModule(new URL("worklet.js", import.meta.url).href);
-      const node = new AudioWorkletNode(context, "kazeia-playout", {
-        numberOfInputs: 0,
-        outputChannelCount: [1],
-      });
-      node.port.onmessage = (event) => onreport(event.data);
-      node.connect(context.destination);
-      this._post = (message, transfer = []) => node.port.postMessage(message, transfer);
-    } else {
-      // Worklets need a secure context.  The older interface still works without one.
-      const buffer = new PlayoutBuffer(context.sampleRate, onreport);
-      const node = context.createScriptProcessor(SCRIPT_FRAMES, 0, 1);
-      node.onaudioprocess = (event) => buffer.render(event.outputBuffer.getChannelData(0));
-      node.connect(context.destination);
-      this._post = (message) => buffer.handle(message);
-    }
+    const onreport = (/** @type {PlayoutReport} */ report) => {
+      if (context === this._context) this._reported(report);
+    };
+    // Worklets need a secure context.  The older interface still works without one.
+    const { node, post } =
+      context.audioWorklet === undefined
+        ? scriptNode(context, onreport)
+        : await workletNode(context, this._workletUrl, onreport);
+    if (context !== this._context) return; // closed meanwhile
+    this._gain = context.createGain();
+    this._gain.gain.value = this._volume;
+    node.connect(this._gain).connect(context.destination);
+    this._post = post;
     if (this._active) {
-      this._post({ type: "begin", epoch: this._epoch, rate: this._rate, live: this._live });
+      post({ type: "begin", epoch: this._epoch, rate: this._rate, live: this._live });
       this._feed();
     }
   }
@@ -198,4 +243,42 @@ export class Player {
       if (!this._active) void this._context?.suspend();
     }, SLEEP_AFTER_MS);
   }
+}
+
+/**
+ * A node that plays what is posted to it, on the audio thread.
+ *
+ * @param {AudioContext} context
+ * @param {URL} url of worklet.js
+ * @param {(report: PlayoutReport) => void} onreport
+ */
+async function workletNode(context, url, onreport) {
+  try {
+    await context.audioWorklet.addModule(url.href);
+  } catch (error) {
+    throw new Error(`the audio worklet ${url.href} cannot be loaded: ${error}`);
+  }
+  const node = new AudioWorkletNode(context, "kazeia-playout", {
+    numberOfInputs: 0,
+    outputChannelCount: [1],
+  });
+  node.port.onmessage = (event) => onreport(event.data);
+  /** @type {Post} */
+  const post = (message, transfer = []) => node.port.postMessage(message, transfer);
+  return { node, post };
+}
+
+/**
+ * The same on the main thread.
+ *
+ * @param {AudioContext} context
+ * @param {(report: PlayoutReport) => void} onreport
+ */
+function scriptNode(context, onreport) {
+  const buffer = new PlayoutBuffer(context.sampleRate, onreport);
+  const node = context.createScriptProcessor(SCRIPT_FRAMES, 0, 1);
+  node.onaudioprocess = (event) => buffer.render(event.outputBuffer.getChannelData(0));
+  /** @type {Post} */
+  const post = (message) => buffer.handle(message);
+  return { node, post };
 }
