@@ -16,7 +16,7 @@ ARGS   ?=
 
 LLAMA  := $(shell sed -nE 's/^ +"(llama-cpp-python==[0-9.]+)",/\1/p' pyproject.toml)
 
-SOURCES := $(shell find engine_native server \( -name '*.py' -o -name '*.cpp' -o -name '*.cc' \
+SOURCES := $(shell find engine_native server clients \( -name '*.py' -o -name '*.cpp' -o -name '*.cc' \
              -o -name '*.h' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name '*.svg' -o -name CMakeLists.txt \
              -o -name '*.cmake' \) -not -path 'engine_native/tests/*')
 CXX_ALL := $(shell find engine_native clients \( -name '*.cpp' -o -name '*.cc' -o -name '*.h' -o -name '*.c' \))
@@ -30,10 +30,10 @@ define with_progress
   || { tail -n 60 build/install.log; exit 1; }
 endef
 
-.PHONY: help install build run serve test test-py test-clients test-cpp asan tsan lint types fmt bench golden check clean
+.PHONY: help install build run serve test test-py test-clients test-cpp vulkan asan tsan cross-arm lint types fmt bench figures golden check wheel clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 run: build ## speak a sentence into hello.wav: the built-in voice, or KZTTS_MODEL
 	$(BIN)/kazeia say "$(TEXT)" -o hello.wav --stats $(ARGS)
@@ -70,7 +70,34 @@ test: test-cpp test-py ## the C++ and the Python tests
 test-py: install ## the Python tests; ARGS="-k name" passes options on
 	$(BIN)/python -m pytest $(ARGS)
 
-test-clients: install ## the speech classes of livekit and pipecat against the server (Python 3.11 or newer)
+# Programs with environments of their own, in build/clients.  Their tests need Python 3.11 or 3.12,
+# npm with Node 20, a Chromium, and for Home Assistant a Python 3.13 of any minor version: it asks
+# for 3.13.2, and runs on 3.13.0.
+PYTHON313   ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3.13) python3.13)
+OPEN_WEBUI  := open-webui==0.12.4
+SILLYTAVERN := sillytavern@1.19.0
+PROGRAMS    := $(addprefix build/clients/,home-assistant open-webui sillytavern)
+
+build/clients/home-assistant: pyproject.toml
+	rm -rf $@ && $(PYTHON313) -m venv $@
+	$@/bin/python -m pip install -q -U 'pip>=25.1'
+	$@/bin/python -m pip install -q --no-deps --ignore-requires-python \
+	  "$$(sed -nE 's/^ +"(homeassistant==[0-9.]+)",/\1/p' pyproject.toml)"
+	$@/bin/python -m pip install -q --ignore-requires-python --group home-assistant \
+	  -c $@/lib/python3.13/site-packages/homeassistant/package_constraints.txt
+
+build/clients/open-webui: pyproject.toml
+	rm -rf $@ && $(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q -U 'pip>=25.1'
+	$@/bin/python -m pip install -q --no-deps $(OPEN_WEBUI)
+	$@/bin/python -m pip install -q --group open-webui 2>&1 \
+	  | sed '/^open-webui .* requires/d; /dependency resolver/d' # most are left out on purpose
+
+build/clients/sillytavern: pyproject.toml
+	rm -rf $@ && mkdir -p $@
+	npm install --prefix $@ --no-audit --no-fund --ignore-scripts --loglevel error $(SILLYTAVERN)
+
+test-clients: install $(PROGRAMS) ## the programs of clients/integrations with the settings of their pages
 	$(PIP) install -q --group clients
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
@@ -86,11 +113,50 @@ endef
 test-cpp: $(VENV)/.kazeia-native ## the C++ tests
 	$(call ctest,build/test,-DCMAKE_BUILD_TYPE=Release)
 
+# An environment of its own, because ggml's devices are chosen when llama-cpp-python is compiled.
+build/vulkan/.native: pyproject.toml tests/vulkan/headers.sh
+	$(PYTHON) -m venv build/vulkan
+	build/vulkan/bin/pip install -q -U 'pip>=25.1' 'scikit-build-core>=0.11$(,)<2' cmake ninja
+	headers=$$(tests/vulkan/headers.sh build/vulkan/headers); \
+	CMAKE_ARGS="-DGGML_VULKAN=ON -DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF -DVulkan_INCLUDE_DIR=$$headers/include \
+	  -DSPIRV-Headers_DIR=$$headers/share/cmake/SPIRV-Headers -DCMAKE_CXX_FLAGS=-I$$headers/include" \
+	build/vulkan/bin/pip install -v --no-binary llama-cpp-python $(LLAMA) > build/vulkan.log 2>&1 \
+	  || { tail -n 60 build/vulkan.log; exit 1; }
+	build/vulkan/bin/pip install -q --group test
+	@touch $@
+
+vulkan: build/vulkan/.native ## llama.cpp with Vulkan in build/vulkan, and the tests that need it: an hour
+	build/vulkan/bin/pip install -q --no-build-isolation -C build-dir=build/vulkan/kazeia .
+	export GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0}; \
+	GGML_VK_DISABLE_F16=1 build/vulkan/bin/python -m pytest -m vulkan tests/engine/test_vulkan.py $(ARGS) \
+	&& build/vulkan/bin/python -m pytest -m vulkan tests/engine/test_vulkan.py $(ARGS)
+
 asan: $(VENV)/.kazeia-native ## the C++ tests under the address and undefined-behaviour sanitizers
 	$(call ctest,build/asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DKAZEIA_SANITIZE=address$(,)undefined)
 
 tsan: $(VENV)/.kazeia-native ## the C++ tests under the thread sanitizer
 	$(call ctest,build/tsan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DKAZEIA_SANITIZE=thread)
+
+# Static, so that programs find it under qemu; only what every ARMv8.0 processor has, as in the engine.
+build/arm/ggml/lib/libggml.a: pyproject.toml | $(VENV)/.kazeia-native
+	rm -rf build/arm/sdist build/arm/llama
+	mkdir -p build/arm/llama
+	$(PIP) download -q --no-deps --no-build-isolation --no-binary llama-cpp-python -d build/arm/sdist $(LLAMA)
+	tar -xzf build/arm/sdist/*.tar.gz --strip-components=1 -C build/arm/llama
+	$(BIN)/cmake -S engine_native/cmake/ggml -B build/arm/ggml-build $(ARM_BUILD) \
+	  -DGGML_SOURCE=$(abspath build/arm/llama/vendor/llama.cpp/ggml) -DGGML_NATIVE=OFF -DGGML_CCACHE=OFF \
+	  -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX=$(abspath build/arm/ggml)
+	$(BIN)/cmake --build build/arm/ggml-build --target install
+	@touch $@
+
+ARM_BUILD = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_TOOLCHAIN_FILE=$(abspath engine_native/cmake/aarch64-linux-gnu.cmake)
+
+cross-arm: build/arm/ggml/lib/libggml.a ## the C++ tests for 64-bit ARM, under qemu as processors old and new
+	$(BIN)/cmake -S engine_native -B build/arm/engine $(ARM_BUILD) -DKAZEIA_BUILD_TESTS=ON -DKAZEIA_WERROR=ON \
+	  -DCMAKE_PREFIX_PATH=$(abspath build/arm/ggml)
+	$(BIN)/cmake --build build/arm/engine
+	$(BIN)/ctest --test-dir build/arm/engine --output-on-failure --no-tests=error -j 2
 
 lint: install ## ruff, clang-format and the import contracts
 	$(BIN)/ruff check --no-cache . # a kept cache forgets that a new file can change where an import belongs
@@ -110,6 +176,10 @@ bench: build ## speed of random 0.6B weights in q8_0, into build/bench.json
 	[ -d build/synth-0.6b-q8_0 ] || $(BIN)/kazeia synth --size 0.6b --type q8_0 -o build/synth-0.6b-q8_0
 	$(BIN)/kazeia bench --model build/synth-0.6b-q8_0 --frames 64 --json build/bench.json $(ARGS)
 
+figures: build ## draw the pictures and fill the tables of the documents from their figures again
+	$(BIN)/python engine_native/figures/latency.py
+	$(BIN)/python engine_native/figures/boards.py
+
 golden: ## regenerate tests/golden with the official package, in an environment of its own
 	$(PYTHON) -m venv build/golden
 	build/golden/bin/pip install -q torch==2.13.0 transformers==4.57.3 accelerate==1.12.0 einops \
@@ -119,7 +189,16 @@ golden: ## regenerate tests/golden with the official package, in an environment 
 	tar -xzf build/golden/src/*.tar.gz --strip-components=1 -C build/golden/src
 	build/golden/bin/python tests/golden/make_golden.py --llama-cpp build/golden/src/vendor/llama.cpp
 
-check: lint types test asan tsan ## what CI runs
+# Kazeia is bound to the ggml of this llama-cpp-python, hence a wheel of both. `auditwheel` names the
+# oldest C library that will do; ggml's libraries stay where llama-cpp-python has them.
+wheel: install ## wheels for machines without a compiler, into dist/: Kazeia and its llama-cpp-python
+	rm -rf build/wheel && mkdir -p dist
+	$(PIP) wheel -q --no-deps -w build/wheel $(LLAMA)
+	$(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel/raw .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --exclude 'libggml*' -w build/wheel build/wheel/raw/kazeia-*.whl
+	mv build/wheel/*.whl dist/
+
+check: lint types test asan tsan cross-arm ## what CI runs
 
 clean: ## remove build folders (the virtual environment stays)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache hello.wav
