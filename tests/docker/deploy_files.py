@@ -35,7 +35,8 @@ def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Comple
 
 def system_tool(name: str) -> str:
     """A program of the system; where it is missing the test is skipped, or fails on request."""
-    found = shutil.which(name)
+    # Debian keeps nginx where the path of an ordinary user does not reach.
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found is not None:
         return found
     missing(f"{name} is not on the path")
