@@ -63,13 +63,11 @@ def caddy(folder: Path, port: int, upstream: str, change: Callable[[str], str]) 
 
 
 @contextmanager
-def proxy(
-    kind: str, folder: Path, upstream: Live, change: Callable[[str], str] = lambda text: text
-) -> Iterator[str]:
+def proxy(kind: str, folder: Path, upstream: Live) -> Iterator[str]:
     """HOST:PORT of the proxy in front of `upstream`."""
     port = free_port()
     command = {"nginx": nginx, "caddy": caddy}[kind](
-        folder, port, f"127.0.0.1:{upstream.port}", change
+        folder, port, f"127.0.0.1:{upstream.port}", lambda text: text
     )
     environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "PATH": "/usr/bin"}
     with (folder / "log").open("w+") as log:
