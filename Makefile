@@ -132,7 +132,7 @@ vulkan: build/vulkan/.native ## llama.cpp with Vulkan in build/vulkan, and the t
 	&& build/vulkan/bin/python -m pytest -m vulkan tests/engine/test_vulkan.py $(ARGS)
 
 asan: $(VENV)/.kazeia-native ## the C++ tests under the address and undefined-behaviour sanitizers
-	$(call ctest,build/asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DKAZEIA_SANITIZE=address$(,)undefined)
+	$(call ctest,build/asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DKAZEIA_SANITIZE=address$(,)undefined$(,)float-cast-overflow)
 
 tsan: $(VENV)/.kazeia-native ## the C++ tests under the thread sanitizer
 	$(call ctest,build/tsan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DKAZEIA_SANITIZE=thread)

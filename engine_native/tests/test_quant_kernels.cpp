@@ -316,7 +316,28 @@ TEST(rounding_keeps_sixteen_bits_and_shows_what_is_not_finite) {
             Rounded s(*k, y, 1, 96);
             CHECK(std::isnan(s.scale[1]));
             CHECK(!std::isnan(s.scale[0]) && !std::isnan(s.scale[2]));
+            CHECK_EQ(s.total[1], 0);
+            for (size_t i = 32; i < 64; i++) CHECK_EQ(s.value(*k, i), 0);
+            CHECK_EQ(s.value(*k, 31), r.value(*k, 31));
+            CHECK_EQ(s.value(*k, 64), r.value(*k, 64));
         }
+    }
+}
+
+TEST(every_set_rounds_as_the_scalar_one_does) {
+    const std::vector<float> x = random_values(32 * 64, 23);
+    const QuantKernels &scalar = quant_kernels("scalar");
+    const Rounded expected(scalar, x, 1, static_cast<int>(x.size()));
+    for (const QuantKernels *k : all_sets()) {
+        const Rounded r(*k, x, 1, static_cast<int>(x.size()));
+        CHECK(r.scale == expected.scale);
+        int different = 0;
+        for (size_t i = 0; i < x.size(); i++) {
+            const int step = r.value(*k, i) - expected.value(scalar, i);
+            CHECK(std::abs(step) <= 1);
+            different += step != 0;
+        }
+        CHECK(different <= static_cast<int>(x.size() / 128));  // halves: x * inverse rounded or not
     }
 }
 

@@ -110,6 +110,12 @@ void round_row(const float *x, int n, int16_t *q, float *scale, int32_t *total) 
             max = most[i] > max ? most[i] : max;
             poison += bad[i];
         }
+        if (poison != 0.0f) {  // no integer stands for such a value: zeros, and a scale of NaN
+            std::memset(q, 0, kQuantBlock * sizeof(*q));
+            total[b] = 0;
+            scale[b] = poison;
+            continue;
+        }
         const float inverse = max > 1e-30f ? 32767.0f / max : 0.0f;  // no infinity
         const vf magic = 12582912.0f - vf{};  // rounds to the nearest integer below 2^22
         vi sum{};
@@ -125,7 +131,7 @@ void round_row(const float *x, int n, int16_t *q, float *scale, int32_t *total) 
         arrange(q);
         total[b] = 0;
         for (int i = 0; i < kOutputs; i++) total[b] += sum[i];
-        scale[b] = max / 32767.0f + poison;
+        scale[b] = max / 32767.0f;
     }
 }
 

@@ -16,11 +16,11 @@ void round_row(const float *x, int n, int16_t *q, float *scale, int32_t *total) 
             max = std::fmax(max, std::fabs(x[i]));
             poison += x[i] * 0.0f;
         }
-        scale[b] = max / 32767.0f + poison;
+        scale[b] = poison != 0.0f ? poison : max / 32767.0f;
         total[b] = 0;
+        const float inverse = poison == 0.0f && max > 1e-30f ? 32767.0f / max : 0.0f;
         for (int i = 0; i < kQuantBlock; i++) {
-            q[i] =
-                static_cast<int16_t>(max > 1e-30f ? std::nearbyint(x[i] * (32767.0f / max)) : 0.0f);
+            q[i] = inverse > 0.0f ? static_cast<int16_t>(std::nearbyint(x[i] * inverse)) : 0;
             total[b] += q[i];
         }
     }
