@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -169,7 +170,7 @@ def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     read = []
     monkeypatch.setattr(modelfiles, "_PIECE", 512)
     monkeypatch.setattr(modelfiles, "_Parser", counting(read))
-    assert read_header(path).tensors["big"] == ((1 << 20, 1 << 10), 0)
+    assert read_header(path).tensors["big"][:2] == ((1 << 20, 1 << 10), 0)
     assert 0 < sum(read) <= 1024
 
 
@@ -185,8 +186,48 @@ def counting(read: list[int]) -> type[modelfiles._Parser]:
     return Counting
 
 
+def test_arrays_and_places_are_those_of_the_other_reader(pair: ModelPair) -> None:
+    for path in (pair.talker, pair.codec):
+        header, reader = read_header(path, arrays=True), gguf.GGUFReader(path)
+        fields = {n: f for n, f in reader.fields.items() if not n.startswith("GGUF.")}
+        assert header.values == {name: f.contents() for name, f in fields.items()}
+        assert header.types == {
+            name: (f.types[0], f.types[-1] if len(f.types) > 1 else None)
+            for name, f in fields.items()
+        }
+        assert header.tensors == {
+            t.name: (tuple(t.shape), t.tensor_type, t.data_offset, t.n_bytes)
+            for t in reader.tensors
+        }
+        few = read_header(path)
+        assert few.tensors == header.tensors
+        assert few.values == {n: v for n, v in header.values.items() if not isinstance(v, list)}
+
+
+def test_arrays_of_every_type(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    writer = gguf.GGUFWriter(path, "test")
+    arrays: dict[str, list[Any]] = {
+        "strings": ["", "é", "🎵"],
+        "integers": [1, -2, 3],
+        "floats": [0.5, -1.0],
+        "flags": [True, False],
+        "nested": [[1, 2], [3]],
+    }
+    for name, values in arrays.items():
+        writer.add_array(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    header = read_header(path, arrays=True)
+    assert {name: header.values[name] for name in arrays} == arrays
+    assert header.types["strings"] == (gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING)
+    assert set(read_header(path).values) == {"general.architecture"}
+
+
+@pytest.mark.parametrize("arrays", [False, True])
 def test_a_file_that_is_cut_while_it_is_read(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch, arrays: bool
 ) -> None:
     class Cutting(modelfiles._Parser):
         def _string(self) -> str:
@@ -196,7 +237,7 @@ def test_a_file_that_is_cut_while_it_is_read(
     monkeypatch.setattr(modelfiles, "_PIECE", 512)
     monkeypatch.setattr(modelfiles, "_Parser", Cutting)
     with pytest.raises(ModelFormatError, match=r"b\.gguf is truncated within its header"):
-        read_header(pair.talker)
+        read_header(pair.talker, arrays=arrays)
 
 
 def test_values_beyond_the_end(pair: ModelPair) -> None:

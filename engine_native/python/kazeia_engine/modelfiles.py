@@ -9,7 +9,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import gguf
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
 
-__all__ = ["GgufHeader", "ModelPair", "find_pair", "read_header", "read_values"]
+__all__ = ["GgufHeader", "GgufTensor", "ModelPair", "find_pair", "read_header", "read_values"]
 
 _TALKER, _CODEC = "qwen3tts", "clip"
 _ROLES = {_TALKER: "talker", _CODEC: "codec"}
@@ -49,17 +49,27 @@ class ModelPair:
     codec: Path
 
 
+class GgufTensor(NamedTuple):
+    """A tensor as the header names it."""
+
+    shape: tuple[int, ...]  # in ggml's order
+    type: int  # GGMLQuantizationType
+    offset: int  # bytes from the beginning of the file
+    nbytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     """What stands before the data of a GGUF file.
 
-    values: scalar and string keys; arrays are left out.
-    tensors: name -> (shape in ggml order, type number).
+    values: scalar and string keys, arrays too where they were asked for.
+    types: key -> (type, type of the elements or None), GGUFValueType.
     """
 
     architecture: str
     values: dict[str, Any]
-    tensors: dict[str, tuple[tuple[int, ...], int]]
+    types: dict[str, tuple[int, int | None]]
+    tensors: dict[str, GgufTensor]
 
 
 def find_pair(path: Path | str) -> ModelPair:
@@ -166,9 +176,10 @@ def _closest(talker: Path, codecs: list[Path]) -> Path:
     return best
 
 
-def read_header(path: Path) -> GgufHeader:
+def read_header(path: Path, *, arrays: bool = False) -> GgufHeader:
     """Reads the header of a GGUF file and checks that the file holds all its data.
 
+    arrays: array keys are read too (a vocabulary takes half a second).
     Raises ModelFormatError when the file is empty, not GGUF, damaged or truncated; ModelNotFound
     when it does not exist.
     """
@@ -176,7 +187,7 @@ def read_header(path: Path) -> GgufHeader:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its other end
             raise ModelFormatError(f"{path} is not a file")
         with path.open("rb") as f:
-            return _Parser(path, f).header()
+            return _Parser(path, f, arrays).header()
     except FileNotFoundError as err:
         raise ModelNotFound(f"{path} does not exist") from err
     except OSError as err:
@@ -200,9 +211,10 @@ def read_values(
 class _Parser:
     """Walks through a header; every step is checked against the end of the file."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: BinaryIO, arrays: bool) -> None:
         self._path = path
         self._file = file
+        self._arrays = arrays
         self._size = os.fstat(file.fileno()).st_size
         self._data = bytearray()  # what has been read, from the beginning of the file
         self._at = 0
@@ -219,21 +231,22 @@ class _Parser:
         if max(n_tensors, n_keys) > _MAX_ENTRIES:
             raise ModelFormatError(f"{self._path}: {n_tensors} tensors, {n_keys} keys: damaged")
         values: dict[str, Any] = {}
+        types: dict[str, tuple[int, int | None]] = {}
         for _ in range(n_keys):
             key = self._string()
             kind = self._number("<I")
-            if kind == _ARRAY:
+            if kind == _ARRAY and not self._arrays:
                 self._skip_array(_MAX_NESTING)
-            else:
-                values[key] = self._string() if kind == _STRING else self._scalar(kind)
+                continue
+            item = self._peek() if kind == _ARRAY else None
+            values[key], types[key] = self._value(kind, _MAX_NESTING), (kind, item)
         tensors = self._tensors(n_tensors, values.get("general.alignment", 32))
-        return GgufHeader(str(values.get("general.architecture", "")), values, tensors)
+        return GgufHeader(str(values.get("general.architecture", "")), values, types, tensors)
 
-    def _tensors(self, count: int, alignment: Any) -> dict[str, tuple[tuple[int, ...], int]]:
+    def _tensors(self, count: int, alignment: Any) -> dict[str, GgufTensor]:
         if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
             raise ModelFormatError(f"{self._path}: key general.alignment is {alignment!r}")
-        tensors: dict[str, tuple[tuple[int, ...], int]] = {}
-        ends: list[tuple[int, str]] = []
+        tensors: dict[str, GgufTensor] = {}
         for _ in range(count):
             name = self._string()
             dims = self._number("<I")
@@ -243,13 +256,15 @@ class _Parser:
             if not dims or min(shape) < 1:
                 raise ModelFormatError(f"{self._path}: tensor {name} has shape {list(shape)}")
             kind, offset = self._number("<I"), self._number("<Q")
-            tensors[name] = (shape, kind)
-            ends.append((offset + self._bytes(name, shape, kind), name))
+            tensors[name] = GgufTensor(shape, kind, offset, self._bytes(name, shape, kind))
         start = -(-self._at // alignment) * alignment
-        end, name = max(ends, default=(0, ""))
-        if ends and start + end > self._size:
+        tensors = {name: t._replace(offset=start + t.offset) for name, t in tensors.items()}
+        end, name = max(
+            ((t.offset + t.nbytes, name) for name, t in tensors.items()), default=(0, "")
+        )
+        if end > self._size:
             raise ModelFormatError(
-                f"{self._path} is truncated: tensor {name} ends at byte {start + end}, "
+                f"{self._path} is truncated: tensor {name} ends at byte {end}, "
                 f"the file has {self._size}"
             )
         return tensors
@@ -266,6 +281,23 @@ class _Parser:
 
     def _number(self, form: str) -> int:
         return int(self._unpack(form))
+
+    def _peek(self) -> int:
+        """The number that comes next, which stays."""
+        number = self._number("<I")
+        self._at -= 4
+        return number
+
+    def _value(self, kind: int, nesting: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            return self._scalar(kind)
+        at = self._at
+        self._skip_array(nesting)  # checks the whole of it
+        self._at = at
+        inner, count = self._number("<I"), self._number("<Q")
+        return [self._value(inner, nesting - 1) for _ in range(count)]
 
     def _scalar(self, kind: int) -> Any:
         if kind not in _SCALARS:

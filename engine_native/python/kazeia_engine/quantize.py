@@ -35,7 +35,7 @@ from kazeia_engine.gguf_layout import (
 )
 from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
 from kazeia_engine.metadata import QUANTIZATION_KEY, codec_quantization, talker_quantization
-from kazeia_engine.modelfiles import find_pair, read_values
+from kazeia_engine.modelfiles import find_pair, read_header, read_values
 from kazeia_engine.vocabulary import ModelVocabulary
 
 __all__ = ["DECODER_FORMATS", "GENERATOR_FORMATS", "Plan", "quantize"]
@@ -128,16 +128,6 @@ def quantize(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A tensor as it lies in a file."""
-
-    shape: tuple[int, ...]
-    type: str
-    offset: int  # bytes from the beginning of the file
-    nbytes: int
-
-
 class _Source:
     """One file of the pair that is read; its data stay on the disk until they are used.
 
@@ -146,25 +136,18 @@ class _Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        reader = gguf.GGUFReader(path)
-        self.tensors = {
-            tensor.name: _Stored(
-                tuple(int(n) for n in reversed(tensor.shape)),
-                str(tensor.tensor_type.name.lower()),
-                int(tensor.data_offset),
-                int(tensor.n_bytes),
-            )
-            for tensor in reader.tensors
-        }
+        header = read_header(path, arrays=True)
+        self.tensors = header.tensors
         self.fields = {
-            name: (f.contents(), f.types[0], f.types[-1] if len(f.types) > 1 else None)
-            for name, f in reader.fields.items()
-            if not name.startswith("GGUF.")
+            name: (value, *(None if t is None else gguf.GGUFValueType(t) for t in types))
+            for (name, value), types in zip(
+                header.values.items(), header.types.values(), strict=True
+            )
         }
 
     def type(self, name: str) -> str:
         """The type a tensor has."""
-        return self.tensors[name].type
+        return str(gguf.GGMLQuantizationType(self.tensors[name].type).name.lower())
 
     def part_type(self, part: str) -> str:
         """The type of a part's matrices."""
@@ -176,7 +159,7 @@ class _Source:
         """Every tensor with the type it gets; those of other parts than `parts` keep theirs."""
         plan = []
         for name, tensor in self.tensors.items():
-            spec, present = spec_of(name, tensor.shape), tensor.type
+            spec, present = spec_of(name, tensor.shape[::-1]), self.type(name)
             zeros = spec.part == "speaker" and self.key("kazeia.speaker_encoder") is False
             keep = spec.part not in parts or zeros
             wanted = present if keep else tensor_type(spec, types)
@@ -198,18 +181,19 @@ class _Source:
     def rows(self, spec: TensorSpec, type: str) -> Iterator[npt.NDArray[Any]]:
         """The data of a tensor in a type, in pieces."""
         tensor = self.tensors[spec.name]
-        dtype = np.dtype({"f32": np.float32, "f16": np.float16}.get(tensor.type, np.uint8))
+        stored = self.type(spec.name)
+        dtype = np.dtype({"f32": np.float32, "f16": np.float16}.get(stored, np.uint8))
         width = tensor.nbytes // (spec.rows * dtype.itemsize)  # values, or bytes of blocks, a row
         step = max(1, _PIECE // spec.shape[-1])
         for at in range(0, spec.rows, step):
             count = min(step, spec.rows - at)
             offset = tensor.offset + at * width * dtype.itemsize
             rows = read_values(self.path, spec.name, dtype, offset, count * width)
-            if tensor.type == type:
+            if stored == type:
                 yield rows
             else:
                 rows = rows.reshape(count, width)
-                yield encode_tensor(spec.name, decode(rows, tensor.type), type)
+                yield encode_tensor(spec.name, decode(rows, stored), type)
 
 
 @dataclass(frozen=True, slots=True)

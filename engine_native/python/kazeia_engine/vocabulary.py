@@ -192,7 +192,7 @@ class _Reader:
     def _text_vocab(self) -> int:
         embedded, head = self._tensors.get("token_embd.weight"), self._tensors.get("output.weight")
         if embedded is not None and head is not None:
-            rows, codec_rows = embedded[0][-1], head[0][-1]
+            rows, codec_rows = embedded.shape[-1], head.shape[-1]
             if rows != self._n_tokens or not 0 < codec_rows < rows:
                 raise ModelFormatError(
                     f"{self._path}: token_embd.weight has {rows} rows, output.weight "

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import gguf
-
 from kazeia_engine.errors import ModelFormatError
 from kazeia_engine.gguf_layout import (
     ModelShape,
@@ -68,9 +66,8 @@ class Work:
         tensors = {}
         try:
             for path in (pair.talker, pair.codec):
-                for name, (shape, kind) in read_header(path).tensors.items():
-                    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
-                    tensors[name] = (shape, math.prod(shape) // block * size)
+                for name, tensor in read_header(path).tensors.items():
+                    tensors[name] = (tensor.shape, tensor.nbytes)
             return cls._of(tensors)
         except (LookupError, ValueError) as error:
             names = f"{pair.talker}, {pair.codec}"
