@@ -240,7 +240,8 @@ KZ_API kz_status kz_stream_result(kz_stream *stream, kz_result *result);
 KZ_API void kz_stream_free(kz_stream *stream);
 
 /* Codec decoder alone: codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].
- * The state carries over, so any split of the frames gives the same audio. */
+ * The state carries over, so any split of the frames gives the same audio.  After an error that
+ * is not KZ_ERR_ARGUMENT it is lost: kz_decoder_reset begins anew. */
 KZ_API kz_status kz_decoder_open(kz_model *model, kz_decoder **out);
 KZ_API kz_status kz_decoder_feed(kz_decoder *decoder, const int32_t *codes, int32_t n_frames,
                                  float *pcm);

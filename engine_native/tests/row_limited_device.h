@@ -1,16 +1,22 @@
 // A ggml device for tests, "Rows0": it has memory of its own, which is main memory that nobody else
 // may touch, computes through ggml's processor device, and refuses products with more rows than it
-// is told, as ggml's Hexagon device did.  It can also run out of memory and fail.
+// is told, as ggml's Hexagon device did.  It can also run out of memory, fail, throw as drivers do,
+// and give NaN.
 #pragma once
 
 #include <ggml-backend.h>
 #include <ggml.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "runtime/device.h"
 #include "runtime/status.h"
@@ -114,23 +120,49 @@ class RowLimitedDevice {
     void reset() {
         max_rows = INT_MAX;
         refused_op = GGML_OP_COUNT;
-        memory_limit = SIZE_MAX;
+        limited_op = GGML_OP_COUNT;
+        memory_limit = largest_buffer = SIZE_MAX;
         graphs_until_failure = INT_MAX;
-        products = 0;
+        throwing = Call::kNone;
+        poisoned_graphs = 0;
+        allocations = starts = 0;
+        started = true;
     }
+
+    enum class Call { kNone, kStart, kAllocate, kUpload, kDownload, kClear, kCompute };
 
     ggml_backend_dev_t handle() { return &device_; }
 
     std::atomic<int> max_rows{INT_MAX};          // of src1 of a product
     std::atomic<int> refused_op{GGML_OP_COUNT};  // another operation it does not know
-    std::atomic<size_t> memory_limit{SIZE_MAX};
+    std::atomic<int> limited_op{GGML_OP_COUNT};  // it takes only so many rows of its src0
+    std::atomic<int64_t> limited_rows{0};
+    std::atomic<size_t> memory_limit{SIZE_MAX};    // in all
+    std::atomic<size_t> largest_buffer{SIZE_MAX};  // that it asks to be asked for
     std::atomic<int> graphs_until_failure{INT_MAX};
-    std::atomic<int64_t> products{0};  // computed
-    std::atomic<size_t> allocated{0};  // bytes
+    std::atomic<Call> throwing{Call::kNone};
+    std::atomic<int> poisoned_graphs{0};  // so many give NaN everywhere
+    std::atomic<size_t> allocated{0};     // bytes
+    std::atomic<int> allocations{0};
+    std::atomic<bool> started{true};  // as some drivers, it starts at its first use
+    std::atomic<int> starts{0};
 
   private:
     static RowLimitedDevice &of(ggml_backend_dev_t d) {
         return *static_cast<RowLimitedDevice *>(d->context);
+    }
+    static RowLimitedDevice &of(ggml_backend_buffer_type_t type) {
+        return *static_cast<RowLimitedDevice *>(type->context);
+    }
+    void start() {
+        called(Call::kStart);
+        if (started) return;
+        starts++;
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        started = true;
+    }
+    void called(Call call) const {
+        if (throwing == call) throw std::runtime_error("the driver is lost");
     }
 
     RowLimitedDevice() {
@@ -149,10 +181,15 @@ class RowLimitedDevice {
         };
         i.get_type = [](ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_GPU; };
         i.init_backend = [](ggml_backend_dev_t d, const char *) { return of(d).make_backend(); };
-        i.get_buffer_type = [](ggml_backend_dev_t d) { return &of(d).memory_; };
+        i.get_buffer_type = [](ggml_backend_dev_t d) {
+            of(d).start();
+            return &of(d).memory_;
+        };
         i.supports_op = [](ggml_backend_dev_t d, const ggml_tensor *op) {
             const RowLimitedDevice &self = of(d);
             if (op->op == self.refused_op) return false;
+            if (op->op == self.limited_op && ggml_nrows(op->src[0]) > self.limited_rows)
+                return false;
             if (op->op == GGML_OP_MUL_MAT && ggml_nrows(op->src[1]) > self.max_rows) return false;
             return ggml_backend_dev_supports_op(cpu_device(), op);
         };
@@ -169,8 +206,14 @@ class RowLimitedDevice {
         memory_.iface.get_name = [](ggml_backend_buffer_type_t) { return kName; };
         memory_.iface.get_alignment = [](ggml_backend_buffer_type_t) { return size_t{64}; };
         memory_.iface.is_host = [](ggml_backend_buffer_type_t) { return false; };
+        memory_.iface.get_max_size = [](ggml_backend_buffer_type_t type) {
+            return of(type).largest_buffer.load();
+        };
         memory_.iface.alloc_buffer = [](ggml_backend_buffer_type_t type, size_t size) {
-            auto &self = *static_cast<RowLimitedDevice *>(type->context);
+            RowLimitedDevice &self = of(type);
+            self.called(Call::kAllocate);
+            self.allocations++;
+            if (size > self.largest_buffer) return ggml_backend_buffer_t{};
             if (self.allocated + size > self.memory_limit) return ggml_backend_buffer_t{};
             self.allocated += size;
             return ggml_backend_buffer_init(type, buffer_interface(),
@@ -181,17 +224,22 @@ class RowLimitedDevice {
     static ggml_backend_buffer_i buffer_interface() {
         ggml_backend_buffer_i i{};
         i.free_buffer = [](ggml_backend_buffer_t b) {
-            static_cast<RowLimitedDevice *>(b->buft->context)->allocated -= b->size;
+            of(b->buft).allocated -= b->size;
             std::free(b->context);
         };
         i.get_base = [](ggml_backend_buffer_t b) { return b->context; };
-        i.set_tensor = [](ggml_backend_buffer_t, ggml_tensor *t, const void *from, size_t at,
-                          size_t n) { std::memcpy(static_cast<char *>(t->data) + at, from, n); };
-        i.get_tensor = [](ggml_backend_buffer_t, const ggml_tensor *t, void *to, size_t at,
+        i.set_tensor = [](ggml_backend_buffer_t b, ggml_tensor *t, const void *from, size_t at,
                           size_t n) {
+            of(b->buft).called(Call::kUpload);
+            std::memcpy(static_cast<char *>(t->data) + at, from, n);
+        };
+        i.get_tensor = [](ggml_backend_buffer_t b, const ggml_tensor *t, void *to, size_t at,
+                          size_t n) {
+            of(b->buft).called(Call::kDownload);
             std::memcpy(to, static_cast<const char *>(t->data) + at, n);
         };
         i.clear = [](ggml_backend_buffer_t b, uint8_t value) {
+            of(b->buft).called(Call::kClear);
             std::memset(b->context, value, b->size);
         };
         return i;
@@ -210,12 +258,23 @@ class RowLimitedDevice {
         };
         backend->iface.graph_compute = [](ggml_backend_t b, ggml_cgraph *graph) {
             RowLimitedDevice &self = of(b->device);
+            self.called(Call::kCompute);
             if (self.graphs_until_failure-- <= 0) return GGML_STATUS_FAILED;
-            for (int i = 0; i < ggml_graph_n_nodes(graph); i++)
-                self.products += ggml_graph_node(graph, i)->op == GGML_OP_MUL_MAT;
-            return ggml_backend_graph_compute(static_cast<Backend *>(b->context)->get(), graph);
+            const ggml_status status =
+                ggml_backend_graph_compute(static_cast<Backend *>(b->context)->get(), graph);
+            if (self.poisoned_graphs > 0) poison(self, graph);
+            return status;
         };
         return backend;
+    }
+
+    static void poison(RowLimitedDevice &self, ggml_cgraph *graph) {
+        self.poisoned_graphs--;
+        for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+            const ggml_tensor *t = ggml_graph_node(graph, i);
+            if (t->type == GGML_TYPE_F32)
+                std::fill_n(static_cast<float *>(t->data), ggml_nbytes(t) / sizeof(float), NAN);
+        }
     }
 
     ggml_backend_device device_{};

@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/generation.h"
 #include "kazeia.h"
 #include "row_limited_device.h"
 #include "testing.h"
@@ -159,6 +160,83 @@ TEST(a_device_that_fails_ends_the_stream_and_nothing_else) {
         device();
         CHECK(speak(l.model, params(6, 1)).pcm == expected.pcm);
     }
+}
+
+TEST(what_a_driver_throws_names_the_device) {
+    using Call = RowLimitedDevice::Call;
+    for (const Call call :
+         {Call::kAllocate, Call::kUpload, Call::kDownload, Call::kClear, Call::kCompute}) {
+        for (const Where &where :
+             {Where{kDevice, nullptr, nullptr}, Where{nullptr, kDevice, nullptr},
+              Where{nullptr, nullptr, kDevice}}) {
+            device();
+            const Loaded l(where);
+            RowLimitedDevice::get().throwing = call;
+            const Spoken s = speak(l.model, params(3, 1));
+            CHECK_EQ(s.last, KZ_ERR_COMPUTE);
+            CHECK(s.error.find("device Rows0") != std::string::npos);
+            CHECK(s.error.find("the driver is lost") != std::string::npos);
+            device();
+            CHECK_EQ(speak(l.model, params(3, 1)).last, KZ_END);
+        }
+    }
+    for (const Call call : {Call::kStart, Call::kAllocate, Call::kUpload}) {
+        const testing::TinyModel files;
+        device().throwing = call;
+        const kz_load_params p = load_params({nullptr, nullptr, kDevice});
+        kz_model *model = nullptr;
+        CHECK_EQ(kz_model_load(files.talker.c_str(), files.codec.c_str(), &p, &model),
+                 KZ_ERR_COMPUTE);
+        CHECK(std::string(kz_last_error()).find("device Rows0: ") != std::string::npos);
+    }
+    device();
+}
+
+TEST(what_is_not_finite_ends_one_stream_only) {
+    for (const Where &where : {Where{kDevice, nullptr, nullptr}, Where{nullptr, kDevice, nullptr},
+                               Where{nullptr, nullptr, kDevice}}) {
+        device();
+        const Loaded l(where);
+        const Spoken expected = speak(l.model, params(4, 1));
+        CHECK_EQ(expected.last, KZ_END);
+        RowLimitedDevice::get().poisoned_graphs = 1;
+        const Spoken s = speak(l.model, params(4, 1));
+        CHECK_EQ(s.last, KZ_ERR_COMPUTE);
+        CHECK(s.error.find("Rows0") != std::string::npos);
+        CHECK(s.error.find("not finite") != std::string::npos);
+        CHECK_EQ(RowLimitedDevice::get().poisoned_graphs.load(), 0);
+        CHECK(speak(l.model, params(4, 1)).pcm == expected.pcm);
+    }
+}
+
+TEST(a_stream_without_memory_ends_alone) {
+    const testing::TinyModel files;
+    ggml_backend_dev_t where = device().handle();
+    const auto model = load_model(files.talker, files.codec,
+                                  {.f32 = true, .talker = where, .cp = where, .decoder = where});
+    const Request request(*model, params(9));
+    Generation one(*model, request), two(*model, request);
+    Team alone;
+    Generator generator(*model, alone, 1);
+    const auto turn = [](Generation &g) {
+        Turn t{};
+        t.generation = &g;
+        t.next_text = 11;
+        return t;
+    };
+    std::vector<Turn> turns{turn(one)};
+    kz::advance(generator, turns);
+    CHECK(turns[0].outcome == Turn::Outcome::kFrame);
+    kz::advance(generator, turns = {turn(one)});  // has all it needs
+    const size_t cache = 2 * 2 * 128 * 16 * sizeof(float) + 64;
+    RowLimitedDevice::get().memory_limit = RowLimitedDevice::get().allocated + cache;
+    kz::advance(generator, turns = {turn(two), turn(one)});
+    CHECK_EQ(turns[0].status, KZ_ERR_MEMORY);
+    CHECK(turns[0].error.find("device Rows0 has no memory for a graph") != std::string::npos);
+    CHECK_EQ(turns[1].status, KZ_OK);
+    CHECK(turns[1].outcome == Turn::Outcome::kFrame);
+    CHECK_EQ(one.frames(), 3);
+    device();
 }
 
 TEST(a_device_without_memory_is_named) {

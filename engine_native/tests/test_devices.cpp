@@ -188,10 +188,82 @@ TEST(streams_that_take_turns_keep_their_states) {
                 "another decoder");
 }
 
+TEST(a_stream_goes_on_when_another_finds_no_memory) {
+    const Codec graph = codec(device().handle());
+    const auto decoder = graph.make_decoder(nullptr, 1);
+    const auto one = graph.make_state(), two = graph.make_state();
+    const auto c = codes(4);
+    const auto expected = decode(graph, c, {2, 2});
+    const std::vector<int32_t> begin(c.begin(), c.begin() + 2 * kBooks),
+        end(c.begin() + 2 * kBooks, c.end());
+    std::vector<float> pcm = decode(*decoder, *one, begin, {2}), none(2 * kFrame);
+    RowLimitedDevice::get().memory_limit = RowLimitedDevice::get().allocated.load();
+    for (int i = 0; i < 2; i++) {
+        CHECK_ERROR(decoder->decode(*two, begin.data(), 2, none.data(), nullptr), KZ_ERR_MEMORY,
+                    "device Rows0 has no");
+    }
+    const auto rest = decode(*decoder, *one, end, {2});
+    pcm.insert(pcm.end(), rest.begin(), rest.end());
+    CHECK(pcm == expected);
+    device();
+    CHECK(decode(*decoder, *two, c, {2, 2}) == expected);
+}
+
+TEST(a_state_that_was_lost_wants_a_reset) {
+    const Codec graph = codec(device().handle());
+    const auto decoder = graph.make_decoder(nullptr, 1);
+    const auto state = graph.make_state();
+    const auto c = codes(3);
+    std::vector<float> pcm(3 * kFrame);
+    const auto again = [&] { decoder->decode(*state, c.data(), 3, pcm.data(), nullptr); };
+    const auto expected = decode(graph, c, {3});
+    for (const bool stopped : {false, true}) {
+        const std::atomic<bool> stop{stopped};
+        decoder->set_stop(&stop);
+        if (stopped) {
+            CHECK(!decoder->decode(*state, c.data(), 3, pcm.data(), nullptr));
+        } else {
+            RowLimitedDevice::get().graphs_until_failure = 1;  // of the two chunks
+            CHECK_ERROR(again(), KZ_ERR_COMPUTE, "device Rows0: a graph failed");
+        }
+        device();
+        decoder->set_stop(nullptr);
+        CHECK_ERROR(again(), KZ_ERR_COMPUTE, "expected a reset");
+        state->reset();
+        CHECK(decode(*decoder, *state, c, {3}) == expected);
+        state->reset();
+    }
+}
+
+TEST(graphs_are_kept) {
+    const Codec graph = codec(device().handle());
+    const auto decoder = graph.make_decoder(nullptr, 1);
+    const auto state = graph.make_state();
+    const auto c = codes(15);
+    decode(*decoder, *state, c, {8, 4, 2, 1});
+    const int before = RowLimitedDevice::get().allocations;
+    CHECK(before > 4);
+    decode(*decoder, *state, c, {1, 2, 4, 8});
+    CHECK_EQ(RowLimitedDevice::get().allocations.load(), before);
+}
+
+TEST(a_graph_has_room_for_any_number_of_blocks) {
+    const testing::TempFolder folder;
+    const std::string path = folder.file("codec.gguf");
+    testing::GgufWriter w;
+    w.still_blocks = 12;
+    testing::write_codec(w, path);
+    const GgufFile file(path);
+    const auto c = codes(1);
+    const Codec own = load_codec(file, kernels(), {true, nullptr, 0});
+    const Codec split = load_codec(file, kernels(), {true, cpu_device(), kLeastRows});
+    CHECK(difference(decode(split, c, {1}), decode(own, c, {1})) < kTolerance);
+}
+
 TEST(split_products_are_placed_on_a_device_that_refuses_many_rows) {
     const auto c = codes(9);
     const auto expected = decode(codec(nullptr), c, {1, 8});
-    for (const int rows : {1024, 300}) {
+    for (const int rows : {1024, 300, 97, kLeastRows}) {
         device().max_rows = rows;
         {  // without: the wide products fall back
             const Codec whole = codec(handle());
@@ -231,6 +303,55 @@ TEST(what_a_device_does_not_know_falls_back) {
         CHECK_EQ(count(p, RowLimitedDevice::kName, ggml_op_name(op)), 0);
         CHECK(count(p, RowLimitedDevice::kName, "MUL_MAT") > 100);
     }
+}
+
+TEST(a_device_is_started_by_one_thread) {
+    RowLimitedDevice &d = device();
+    d.started = false;
+    std::thread other([&] { start_device(d.handle()); });
+    start_device(d.handle());
+    other.join();
+    CHECK_EQ(d.starts.load(), 1);
+    start_device(nullptr);
+}
+
+TEST(tensors_come_in_buffers_that_a_device_gives) {
+    RowLimitedDevice &d = device();
+    constexpr int kTensors = 5, kFloats = 1000;  // two fit, but for what aligns them
+    d.largest_buffer = 2 * 4032 + 63;
+    PlacedTensors placed(kTensors);
+    std::vector<ggml_tensor *> tensors;
+    for (int i = 0; i < kTensors; i++) {
+        tensors.push_back(
+            placed.add(std::to_string(i), GGML_TYPE_F32, {kFloats}, [i](ggml_tensor *t) {
+                const std::vector<float> values(kFloats, float(i));
+                upload(t, values.data());
+            }));
+    }
+    placed.place(d.handle(), {}, true);
+    CHECK_EQ(d.allocations.load(), kTensors);
+    for (int i = 0; i < kTensors; i++) {
+        std::vector<float> values(kFloats);
+        download(tensors[static_cast<size_t>(i)], values.data());
+        CHECK(values == std::vector<float>(kFloats, float(i)));
+    }
+    d.largest_buffer = 4000;
+    PlacedTensors more(1);
+    more.add("too large", GGML_TYPE_F32, {kFloats});
+    CHECK_ERROR(more.place(d.handle(), {}, true), KZ_ERR_MEMORY, "device Rows0 has no");
+}
+
+TEST(a_device_that_refuses_to_write_where_it_must_is_an_error) {
+    RowLimitedDevice &d = device();
+    PlacedTensors placed(1);
+    ggml_tensor *t = placed.add("a state", GGML_TYPE_F32, {8});
+    placed.place(d.handle(), {}, false);
+    d.refused_op = GGML_OP_CPY;
+    const DeviceBackends backends(d.handle(), 1);
+    PlacedGraph graph(4);
+    graph.expand(ggml_cpy(graph.ctx(), graph.input(GGML_TYPE_F32, 8), t));
+    CHECK_ERROR(graph.allocate(backends), KZ_ERR_COMPUTE,
+                "device Rows0 refuses CPY into its own tensor a state");
 }
 
 namespace {
@@ -295,6 +416,34 @@ TEST(a_talker_on_a_device_equals_the_kernels) {
         CHECK(difference(run(*there, pieces), expected) < kTolerance);
     }
     CHECK(difference(run(*there, {9}), run(*there, {10})) > 1e-3);
+}
+
+TEST(a_device_may_take_single_positions_only) {
+    RowLimitedDevice &d = device();
+    d.limited_op = GGML_OP_SET_ROWS;
+    d.limited_rows = 16;  // the values of one position
+    const auto model = load(d.handle());
+    for (const auto &pieces : std::vector<std::vector<int>>{{1, 1}, {70, 1}})
+        CHECK(difference(run(*model, pieces), run(own_kernels(), pieces)) < kTolerance);
+}
+
+TEST(memory_of_ended_streams_is_given_to_others) {
+    RowLimitedDevice &d = device();
+    const auto model = load(d.handle());
+    Team alone;
+    Talker talker(model->talker, alone, 1);
+    const size_t before = d.allocated;
+    {
+        std::vector<TalkerState> ended(2, TalkerState(model->talker));
+        for (TalkerState &s : ended) run(talker, s.kv, {200});
+    }
+    CHECK(d.allocated > before + 200'000);  // kept for the next streams
+    const size_t large = 2 * 2 * 4096 * 16 * sizeof(float);
+    d.memory_limit = before + large + 1000;
+    TalkerState state(model->talker);
+    talker.lm().reserve(state.kv, 2000);
+    CHECK(d.allocated >= before + large);
+    CHECK_ERROR(talker.lm().reserve(state.kv, 4096), KZ_ERR_MEMORY, "a stream's state");
 }
 
 TEST(streams_on_a_device_do_not_depend_on_their_neighbours) {
@@ -383,6 +532,8 @@ TEST(placement_names_every_part) {
           "\"splits\": 1", "\"op\": \"MUL_MAT\"", "\"op\": \"SET_ROWS\""})
         CHECK(all.find(text) != std::string::npos);
     CHECK(all.find("\"CPU\"") == std::string::npos);
+    CHECK(placement_json(*load(cpu_device()), 1).find("\"device\": \"cpu-graph\"") !=
+          std::string::npos);
     const auto none = placement_json(own_kernels(), 1);
     CHECK(none.find("\"device\": \"cpu\"") != std::string::npos);
     CHECK(none.find("MUL_MAT") == std::string::npos);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "runtime/device.h"
 #include "testing.h"
@@ -54,6 +55,7 @@ class GgufWriter {
     void write(const std::string &path) { gguf_write_to_file(gguf_, path.c_str(), false); }
 
     std::string left_out;                // a tensor to leave out
+    int still_blocks = 0;                // more blocks of the vocoder, with a stride of 1
     ggml_type matrices = GGML_TYPE_F32;  // f16 or bf16: what matrices are rounded to
     bool widened = false;                // store them as f32 all the same
 
@@ -142,12 +144,14 @@ inline void write_decoder_tensors(GgufWriter &w, float gain = 1, int64_t hidden 
         w.tensor(b + "norm.weight", {latent, 1, 1, 1}, 0.1f, 1);
         w.tensor(b + "gamma", {latent, 1, 1, 1}, 0.5f);
     }
-    const int64_t channels[] = {16 * wide, 8 * wide, 6 * wide, 4 * wide, 3 * wide};
-    const int64_t rates[] = {8, 5, 4, 3};
+    std::vector<int64_t> channels{16 * wide, 8 * wide, 6 * wide, 4 * wide, 3 * wide};
+    std::vector<int64_t> rates{8, 5, 4, 3};
+    rates.resize(rates.size() + static_cast<size_t>(w.still_blocks), 1);
+    channels.resize(rates.size() + 1, 3 * wide);
     const float narrow = 1 / std::sqrt(static_cast<float>(wide));
     w.tensor(p + "dac.entry.weight", {7, latent, channels[0], 1}, 0.2f);
     w.tensor(p + "dac.entry.bias", {channels[0], 1, 1, 1}, 0.1f);
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < rates.size(); i++) {
         const std::string b = p + "dac.blk." + std::to_string(i) + ".";
         const int64_t in = channels[i], out = channels[i + 1];
         const auto snake = [&](const std::string &name, int64_t n) {
@@ -167,9 +171,9 @@ inline void write_decoder_tensors(GgufWriter &w, float gain = 1, int64_t hidden 
             w.tensor(r + "conv2.bias", {out, 1, 1, 1}, 0.1f);
         }
     }
-    w.tensor(p + "dac.post_snake.alpha", {channels[4], 1, 1, 1}, 0.3f, 1);
-    w.tensor(p + "dac.post_snake.beta", {channels[4], 1, 1, 1}, 0.2f, 0.4f);
-    w.tensor(p + "dac.post_conv.weight", {7, channels[4], 1, 1}, 0.1f * gain * narrow);
+    w.tensor(p + "dac.post_snake.alpha", {channels.back(), 1, 1, 1}, 0.3f, 1);
+    w.tensor(p + "dac.post_snake.beta", {channels.back(), 1, 1, 1}, 0.2f, 0.4f);
+    w.tensor(p + "dac.post_conv.weight", {7, channels.back(), 1, 1}, 0.1f * gain * narrow);
     w.tensor(p + "dac.post_conv.bias", {1, 1, 1, 1}, 0.05f * gain);
 }
 

@@ -91,7 +91,8 @@ _DeviceDecoder = Annotated[
     str | None, typer.Option("--device-decoder", help="Device of the decoder.")
 ]
 _MaxRows = Annotated[
-    int | None, typer.Option("--max-rows", help="Most rows of a product on a device; 0: any.")
+    int | None,
+    typer.Option("--max-rows", help="Most rows of a product on a device, 64 or more; 0: any."),
 ]
 _Text = Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')]
 
@@ -288,9 +289,9 @@ def _devices(
 ) -> dict[str, str | None]:
     """Settings of the flags: one device for every part, and one for each, which wins."""
     return {
-        "device_talker": talker or every,
-        "device_cp": cp or every,
-        "device_decoder": decoder or every,
+        "device_talker": every if talker is None else talker,
+        "device_cp": every if cp is None else cp,
+        "device_decoder": every if decoder is None else decoder,
     }
 
 

@@ -63,7 +63,10 @@ class Settings(BaseSettings):
     device_cp: str = Field(default="cpu", min_length=1, description="device of the code predictor")
     device_decoder: str = Field(default="cpu", min_length=1, description="device of the decoder")
     max_rows: int = Field(
-        default=0, ge=0, le=1 << 30, description="most rows of a product on a device; 0: any"
+        default=0,
+        ge=0,
+        le=1 << 30,
+        description="most rows of a product on a device, 64 or more; 0: any",
     )
 
     stream_chunk: Literal["auto"] | Annotated[int, Field(ge=0, le=1_000_000)] = Field(

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from kazeia_engine import Devices, EngineError, InvalidInput, Model
 from kazeia_engine.bench import Settings
 from kazeia_engine.cli import app
-from kazeia_engine.devices import device_list, named
+from kazeia_engine.devices import device_list, json_text, named
 
 GRAPH = "cpu-graph"
 
@@ -88,11 +88,39 @@ def test_unknown_devices_are_named_with_those_there_are(golden_models: dict[str,
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"talker": ""}, {"cp": " "}, {"decoder": 3}, {"max_rows": -1}, {"max_rows": 1.5}],
+    [
+        {"talker": ""},
+        {"cp": " "},
+        {"decoder": 3},
+        {"talker": "cpu\0"},
+        {"cp": "Vulkan\udcff"},  # what a byte that is no UTF-8 becomes on a command line
+        {"decoder": "a\nb"},
+        {"max_rows": -1},
+        {"max_rows": 1.5},
+    ],
 )
 def test_bad_devices(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Devices(**wrong)
+
+
+def test_only_devices_are_taken_for_devices(golden_models: dict[str, Path]) -> None:
+    with pytest.raises(InvalidInput, match="devices is 3, expected Devices"):
+        Model.load(golden_models["design"], devices=3)  # type: ignore[arg-type]
+
+
+def test_odd_names_are_named(golden_models: dict[str, Path]) -> None:
+    odd = "Gerät % %s %n " + "x" * 100_000
+    with pytest.raises(InvalidInput, match="talker_device is 'Gerät % %s %n x"):
+        Model.load(golden_models["design"], devices=Devices(talker=odd))
+
+
+def test_empty_flags_are_no_names() -> None:
+    for flag in ("every", "talker", "cp", "decoder"):
+        with pytest.raises(InvalidInput, match="expected a name"):
+            named("") if flag == "every" else named(**{flag: ""})
+    arguments = ("validate", "--model", "nowhere", "--device-cp", "")
+    assert "the device of cp is ''" in run(*arguments, expect=2).stderr
 
 
 def test_too_few_rows(golden_models: dict[str, Path]) -> None:
@@ -110,6 +138,22 @@ def test_device_list_has_no_processor() -> None:
     assert all(d.name.lower() not in ("cpu", GRAPH) for d in device_list())
 
 
+@pytest.mark.parametrize(("length", "calls"), [(10, 1), (1 << 16, 2), (200_000, 2)])
+def test_a_text_is_asked_for_once(length: int, calls: int) -> None:
+    sizes = []
+
+    def write(answer: bytes, text: Any, size: int, needed: Any) -> int:
+        sizes.append(size)
+        needed._obj.value = len(answer) + 1
+        if size <= len(answer):
+            return 1
+        text.value = answer
+        return 0
+
+    assert json_text(write, b"x" * length) == "x" * length
+    assert len(sizes) == calls
+
+
 def test_the_comparison_refuses_devices() -> None:
     with pytest.raises(InvalidInput, match="processor only"):
         Settings(compare=True, devices=Devices(talker=GRAPH))
@@ -124,7 +168,7 @@ def test_placement(golden_models: dict[str, Path], tmp_path: Path) -> None:
         "doctor", "--placement", "--model", folder, "--device", GRAPH, "--device-cp", "cpu",
         "--max-rows", "1024", "--json", target,
     ).stdout  # fmt: skip
-    assert "talker on CPU" in out
+    assert f"talker on {GRAPH}" in out
     assert "code predictor on cpu" in out
     assert "mul_mat" in out
     found = json.loads(target.read_text("utf-8"))
@@ -132,7 +176,9 @@ def test_placement(golden_models: dict[str, Path], tmp_path: Path) -> None:
     parts = {part["part"]: part for part in found["parts"]}
     assert parts["code predictor"]["graphs"] == []
     assert parts["code predictor"]["weights"]["host_bytes"] > 0
+    assert parts["code predictor"]["device"] == "cpu"
     for part in ("talker", "decoder"):
+        assert parts[part]["device"] == GRAPH
         assert parts[part]["weights"]["device_bytes"] > 0
         for graph in parts[part]["graphs"]:
             assert graph["splits"] == 1

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,15 @@ def test_everything_is_placed_on_vulkan(
         assert part["weights"]["host_bytes"] == 0
         for graph in part["graphs"]:
             assert {node["device"] for node in graph["nodes"]} == {vulkan.name}, graph["graph"]
+
+
+def test_listing_devices_prints_nothing(vulkan: Device) -> None:
+    program = "from kazeia_engine.devices import device_list; print(len(device_list()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) >= 1
+    assert done.stderr == ""
 
 
 def test_auto_is_the_gpu(golden_models: dict[str, Path], vulkan: Device) -> None:

@@ -31,6 +31,9 @@ RUNNER = CliRunner()
         (["say", "你好"], "found nothing to say"),
         (["serve", "--port", "70000"], "KZTTS_PORT"),
         (["serve", "--log-level", "loud"], "KZTTS_LOG_LEVEL"),
+        (["serve", "--device", ""], "KZTTS_DEVICE_TALKER: .*KZTTS_DEVICE_CP: .*_DECODER: "),
+        (["say", "hi", "--device", "auto", "--device-cp", ""], "^error: KZTTS_DEVICE_CP: [^;]*$"),
+        (["serve", "--max-rows", "-1"], "KZTTS_MAX_ROWS: .* got -1"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

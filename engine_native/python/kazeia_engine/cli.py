@@ -78,7 +78,9 @@ _DeviceDecoder = Annotated[
 _MaxRows = Annotated[
     int | None,
     typer.Option(
-        "--max-rows", envvar="KZTTS_MAX_ROWS", help="Most rows of a product on a device; 0: any."
+        "--max-rows",
+        envvar="KZTTS_MAX_ROWS",
+        help="Most rows of a product on a device, 64 or more; 0: any.",
     ),
 ]
 _TYPES = "Weight type: f32, f16, bf16, q8_0, q6_k, q5_k, q4_k, ..."

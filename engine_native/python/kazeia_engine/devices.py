@@ -10,11 +10,13 @@ from typing import Any
 
 from kazeia_engine import binding
 from kazeia_engine.errors import InvalidInput
+from kazeia_engine.native_log import ggml_library
 from kazeia_engine.options import integer
 
 __all__ = ["Device", "Devices", "device_list", "json_text", "named"]
 
 _MOST_ROWS = 1 << 30
+_USUAL_TEXT = 1 << 16  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Devices:
     def __post_init__(self) -> None:
         for part in ("talker", "cp", "decoder"):
             name = getattr(self, part)
-            if not isinstance(name, str) or not name.strip():
+            # No NUL, at which C ends a string, and nothing that UTF-8 has no form for.
+            if not isinstance(name, str) or not name.strip() or not name.isprintable():
                 raise InvalidInput(
                     f"the device of {part} is {name!r}, expected a name such as 'cpu' or 'auto'",
                     param="devices",
@@ -65,9 +68,13 @@ def named(
     decoder: str | None = None,
     max_rows: int | None = None,
 ) -> Devices:
-    """Devices of command-line flags: one for every part, and one for each, which wins."""
-    fallback = every or "cpu"
-    return Devices(talker or fallback, cp or fallback, decoder or fallback, max_rows or 0)
+    """Devices of command-line flags: one for every part, and one for each, which wins.
+
+    None: the flag was not given. Raises InvalidInput as Devices does, for an empty name, too.
+    """
+    fallback = "cpu" if every is None else every
+    talker, cp, decoder = (fallback if name is None else name for name in (talker, cp, decoder))
+    return Devices(talker, cp, decoder, max_rows or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +91,23 @@ class Device:
 def device_list() -> list[Device]:
     """The devices that llama-cpp-python was built with and that are here.
 
-    Raises EngineError when the engine library cannot be used.
+    Raises EngineError when the engine library or ggml cannot be used.
     """
+    ggml_library()  # leads ggml's log lines before a driver's start causes some
     return [Device(**item) for item in json.loads(json_text(binding.library().kz_devices))]
 
 
 def json_text(call: Callable[..., int], *arguments: Any) -> str:
-    """What a function of the library writes into (json, size, needed)."""
+    """The JSON text that a function of the library writes into (json, size, needed).
+
+    call is given `arguments` in front of these. Raises what `binding.check` does.
+    """
     needed = C.c_size_t()
-    binding.check(call(*arguments, None, 0, C.byref(needed)))
-    text = C.create_string_buffer(needed.value)
-    binding.check(call(*arguments, text, needed.value, C.byref(needed)))
-    return text.value.decode("utf-8", "replace")
+    size = _USUAL_TEXT
+    while True:  # asking for the size first would do the work twice
+        text = C.create_string_buffer(size)
+        status = call(*arguments, text, size, C.byref(needed))
+        if needed.value <= size:
+            binding.check(status)
+            return text.value.decode("utf-8", "replace")
+        size = needed.value

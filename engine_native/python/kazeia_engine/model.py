@@ -114,6 +114,10 @@ class Model:
         """
         if devices is None or isinstance(devices, str):
             devices = Devices.all("cpu" if devices is None else devices)
+        elif not isinstance(devices, Devices):
+            raise InvalidInput(
+                f"devices is {devices!r}, expected Devices, a name or None", param="devices"
+            )
         if threads is not None:
             threads = integer("threads", threads, 1, 1024)
         params = binding.LoadParams(

@@ -225,6 +225,17 @@ void guarded_turn(Turn &turn, F f) {
     turn.error = last_error();
 }
 
+// Computes `items`, one of each turn, in one pass where the model shares passes; else each alone,
+// so that a failure is that of one stream.  False when *stop was seen.
+template <typename T, typename F>
+bool pass(const Lm &lm, std::span<T> items, std::span<Turn *const> turns, F f) {
+    if (lm.shares_passes()) return f(items);
+    bool done = true;
+    for (size_t i = 0; i < items.size(); i++)
+        guarded_turn(*turns[i], [&] { done = f(items.subspan(i, 1)) && done; });
+    return done;
+}
+
 }  // namespace
 
 void advance(Generator &g, std::span<Turn> turns) {
@@ -248,7 +259,9 @@ void advance(Generator &g, std::span<Turn> turns) {
     }
     if (live.empty()) return;
     double start = now_s();
-    if (!g.talker.forward(sequences)) return;
+    if (!pass(g.talker.lm(), std::span(sequences), live,
+              [&](std::span<LmSequence> s) { return g.talker.forward(s); }))
+        return;
     const double talker_s = now_s() - start;
 
     std::vector<Turn *> framed;
@@ -257,6 +270,7 @@ void advance(Generator &g, std::span<Turn> turns) {
     bool recompute = false;
     for (size_t i = 0; i < live.size(); i++) {
         Turn &turn = *live[i];
+        if (turn.status != KZ_OK) continue;
         Generation &generation = *turn.generation;
         generation.talker_done(g, sequences[i].n, talker_s);
         turn.outcome = Turn::Outcome::kPrompt;
@@ -276,7 +290,8 @@ void advance(Generator &g, std::span<Turn> turns) {
     }
     if (frames.empty()) return;
     start = now_s();
-    const bool done = g.cp.run(frames, recompute);
+    const bool done = pass(g.cp.lm(), std::span(frames), framed,
+                           [&](std::span<CpFrame> f) { return g.cp.run(f, recompute); });
     const double cp_s = now_s() - start - sampled;
     for (Turn *turn : framed) {
         if (!done) {

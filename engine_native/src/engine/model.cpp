@@ -14,10 +14,8 @@ std::unique_ptr<const Model> load_model(const std::string &talker_path,
     auto model = std::make_unique<Model>();
     model->kernels = &kernels();
     LmOptions lm{options.f32, options.graph, model->kernels, &quant_kernels(), options.talker};
-    // ggml's Vulkan device sets itself up at its first use, which must not be in two threads.
-    for (ggml_backend_dev_t device : {options.talker, options.cp, options.decoder}) {
-        if (device) ggml_backend_dev_buffer_type(device);
-    }
+    for (ggml_backend_dev_t device : {options.talker, options.cp, options.decoder})
+        start_device(device);
     // The two files at the same time.
     auto rest = std::async(std::launch::async, [&] {
         model->codec =

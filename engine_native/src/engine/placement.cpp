@@ -84,7 +84,7 @@ std::string lm_json(const char *name, const LmWeights &lm, int n_threads,
     std::vector<std::string> graphs;
     for (const LmGraph &g : wanted)
         graphs.push_back(graph_json(g.name, computes.placement(g.n_past, g.t, g.head)));
-    return part_json(name, ggml_backend_dev_name(w->device), w->tensors->device_bytes(),
+    return part_json(name, device_name(w->device), w->tensors->device_bytes(),
                      w->tensors->host_bytes(), graphs);
 }
 
@@ -98,7 +98,7 @@ std::string decoder_json(const Codec &codec) {
         graphs.push_back(
             graph_json((std::to_string(longest) + " frames").c_str(), decoder.placement(longest)));
     }
-    return part_json("decoder", ggml_backend_dev_name(w->device), w->tensors->device_bytes(),
+    return part_json("decoder", device_name(w->device), w->tensors->device_bytes(),
                      w->tensors->host_bytes(), graphs);
 }
 

@@ -106,41 +106,22 @@ bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
         dac_block(state, i, t);
         if (stopped()) return false;
         t *= c.rates[i];
-        static constexpr const char *kNames[] = {"dac.0", "dac.1", "dac.2", "dac.3"};
-        if (i < 4) probe(kNames[i], x_.data(), t, c.channels[i + 1]);
+        if (i < std::size(kBlockNames)) probe(kBlockNames[i], x_.data(), t, c.channels[i + 1]);
     }
     const int width = c.channels.back(), left = w_.post_conv.context();
     padded = at_least(padded_, static_cast<size_t>(left + t) * width);
     w_.post_snake.run(c_, x_.data(), padded + static_cast<size_t>(left) * width, t);
     w_.post_conv.run(c_, padded, state.post_conv.data(), pcm, t, tiles_);
-    for (int i = 0; i < t; i++) {
-        if (!std::isfinite(pcm[i])) {
-            fail(KZ_ERR_COMPUTE, "the codec decoder produced a sample that is not finite");
-        }
-        pcm[i] = std::clamp(pcm[i], -1.0f, 1.0f);
-    }
+    finish_samples(pcm, t);
     probe("pcm", pcm, t, 1);
     return true;
 }
 
 // Rows of codebook 0 and the sum of the others side by side, then one product.
 void CodecDecoder::quantizer(const int32_t *codes, int t, float *out) {
-    const CodecConfig &c = w_.config;
-    const auto dim = static_cast<size_t>(c.codebook_dim);
-    float *rows = at_least(h_, (static_cast<size_t>(t) * 2 + 1) * dim);
-    float *entry = rows + static_cast<size_t>(t) * 2 * dim;
-    for (int i = 0; i < t; i++, codes += c.n_codebooks) {
-        float *row = rows + static_cast<size_t>(i) * 2 * dim, *sum = row + dim;
-        k_.widen(row, w_.first_codebook.data(static_cast<size_t>(codes[0]) * dim),
-                 w_.first_codebook.type(), c.codebook_dim);
-        std::fill_n(sum, dim, 0.0f);
-        for (int q = 1; q < c.n_codebooks; q++) {
-            const size_t index = static_cast<size_t>(q - 1) * c.codebook_size + codes[q];
-            k_.widen(entry, w_.rest_codebooks.data(index * dim), w_.rest_codebooks.type(),
-                     c.codebook_dim);
-            k_.axpy(sum, entry, 1.0f, c.codebook_dim);
-        }
-    }
+    const int dim = w_.config.codebook_dim;
+    float *rows = at_least(h_, static_cast<size_t>(t) * 2 * static_cast<size_t>(dim));
+    w_.codebooks.look_up(k_, codes, t, rows, rows + dim, 2 * dim, entry_);
     w_.quant_out.run(c_, rows, out, t);
 }
 

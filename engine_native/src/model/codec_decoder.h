@@ -13,11 +13,11 @@
 
 #include <vector>
 
+#include "model/codebooks.h"
 #include "model/decoder.h"
 #include "nn/convolution.h"
 #include "nn/layers.h"
 #include "nn/rope.h"
-#include "nn/tensor_values.h"
 #include "weights/config.h"
 
 namespace kz {
@@ -53,9 +53,8 @@ struct DacBlock {
 struct CodecWeights {
     CodecConfig config;
     const Kernels *kernels = nullptr;
-    TensorValues first_codebook;  // [codebook_size][codebook_dim]
-    TensorValues rest_codebooks;  // [n_codebooks - 1][codebook_size][codebook_dim]
-    Linear quant_out;             // [first ; rest] 2 * codebook_dim -> quant_out
+    Codebooks codebooks;
+    Linear quant_out;  // [first ; rest] 2 * codebook_dim -> quant_out
     CausalConv pre_conv;
     Linear in_proj, out_proj;
     std::vector<PreTransformerLayer> layers;
@@ -114,7 +113,7 @@ class CodecDecoder final : public Decoder {
     const Kernels &k_;
     const Compute c_;
     Rope rope_;
-    FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_, tiles_;
+    FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_, tiles_, entry_;
 };
 
 }  // namespace kz

@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
+#include "model/codebooks.h"
 #include "model/decoder.h"
-#include "nn/tensor_values.h"
 #include "runtime/devices.h"
 #include "weights/config.h"
 
@@ -74,7 +74,7 @@ struct CodecGraphWeights {
     ggml_backend_dev_t device = nullptr;
     int max_rows = 0;  // of a product; 0: any
     const Kernels *kernels = nullptr;
-    TensorValues first_codebook, rest_codebooks;  // as in CodecWeights: looked up here
+    Codebooks codebooks;
     GraphLinear quant_first, quant_rest;
     GraphConv pre_conv;
     GraphLinear in_proj, out_proj;
@@ -89,11 +89,13 @@ struct CodecGraphWeights {
     std::unique_ptr<PlacedTensors> tensors;
 
     int64_t bytes() const {
-        return tensors->device_bytes() + tensors->host_bytes() +
-               static_cast<int64_t>(first_codebook.bytes() + rest_codebooks.bytes());
+        return tensors->device_bytes() + tensors->host_bytes() + codebooks.bytes();
     }
     // Frames of the longest graph: fewer where products are split into very many.
     int longest_chunk() const;
+    // Gives tensors their memory, as the graphs of one frame and of the longest chunk need it.
+    // state: the carries [state_floats].  Throws KZ_ERR_MEMORY naming the device.
+    void place(PlacedTensors &placed, ggml_tensor *state, bool weights) const;
 };
 
 // Throws KZ_ERR_MEMORY naming the device.
@@ -136,7 +138,6 @@ class CodecGraphDecoder final : public Decoder {
     void save(Memory &memory);
     Chunk &chunk(int frames);
     void run(Chunk &chunk, Memory &memory, const int32_t *codes, float *pcm);
-    void look_up(const int32_t *codes, int frames);
 
     const CodecGraphWeights &w_;
     DeviceBackends backends_;

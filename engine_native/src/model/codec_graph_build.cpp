@@ -32,10 +32,9 @@ class Builder {
         stage("upsample", x);
         x = conv(w_.entry, x);
         stage("dac.entry", x);
-        static constexpr const char *kNames[] = {"dac.0", "dac.1", "dac.2", "dac.3"};
         for (size_t i = 0; i < w_.blocks.size(); i++) {
             x = dac_block(w_.blocks[i], x);
-            if (i < 4) stage(kNames[i], x);
+            if (i < std::size(Decoder::kBlockNames)) stage(Decoder::kBlockNames[i], x);
         }
         r_.pcm = conv(w_.post_conv, snake(w_.post_snake, x));
         g_.output(r_.pcm);
@@ -207,11 +206,24 @@ class Builder {
 }  // namespace
 
 size_t codec_graph_nodes(const CodecGraphWeights &w, int frames) {
-    const size_t layers = w.layers.size() * 64 + w.upsample.size() * 64 + w.blocks.size() * 192;
-    const int rows = frames * w.config.samples_per_frame;
-    const int pieces = w.max_rows > 0 ? (rows + w.max_rows - 1) / w.max_rows : 1;
-    // The last block has all these rows, those before it fewer.
-    return layers + 128 + static_cast<size_t>(pieces) * 256;
+    const auto pieces = [&w](int64_t rows) {
+        return static_cast<size_t>(w.max_rows > 0 ? (rows + w.max_rows - 1) / w.max_rows : 1);
+    };
+    // A piece of a convolution: a product, its slice and a sum for each of at most 8 taps, and a
+    // junction.  A piece of a linear layer: a product, its slice and a junction.
+    constexpr size_t kConv = 25, kLinear = 3;
+    int64_t rows = frames;  // so few are never in pieces
+    size_t nodes = 256 + w.layers.size() * 64;
+    for (const int stride : w.config.upsample) {
+        rows *= stride;
+        nodes += 64 + (kConv + 2 * kLinear) * pieces(rows);
+    }
+    nodes += kConv * pieces(rows);
+    for (const int stride : w.config.rates) {
+        rows *= stride;
+        nodes += 96 + (kConv + 3 * (kConv + kLinear)) * pieces(rows);
+    }
+    return nodes + kConv * pieces(rows);
 }
 
 CodecGraphTensors build_codec_graph(PlacedGraph &graph, const CodecGraphWeights &w,

@@ -9,7 +9,6 @@ namespace kz {
 
 namespace {
 
-constexpr int kDilations[3] = {1, 3, 9};
 constexpr int kMostTaps = 8;  // what a graph has room for
 
 // Adds the tensors of layers; their values are read when they have memory.
@@ -219,6 +218,13 @@ int CodecGraphWeights::longest_chunk() const {
     return frames;
 }
 
+void CodecGraphWeights::place(PlacedTensors &placed, ggml_tensor *state, bool weights) const {
+    PlacedGraph one(codec_graph_nodes(*this, 1)), most(codec_graph_nodes(*this, longest_chunk()));
+    build_codec_graph(one, *this, state, 1, false);
+    build_codec_graph(most, *this, state, longest_chunk(), false);
+    placed.place(device, {one.graph(), most.graph()}, weights);
+}
+
 CodecGraphWeights load_codec_graph(const GgufFile &f, const Kernels &kernels,
                                    ggml_backend_dev_t device, int max_rows) {
     CodecGraphWeights w;
@@ -227,26 +233,16 @@ CodecGraphWeights load_codec_graph(const GgufFile &f, const Kernels &kernels,
     w.max_rows = max_rows;
     w.kernels = &kernels;
     const CodecConfig &c = w.config;
-    w.first_codebook = TensorValues(
-        f, f.require("a.gen.wav.quant.first.codebook.weight", {c.codebook_dim, c.codebook_size}),
-        true);
-    w.rest_codebooks = TensorValues(f,
-                                    f.require("a.gen.wav.quant.rest.codebook.weight",
-                                              {c.codebook_dim, c.codebook_size, c.n_codebooks - 1}),
-                                    true);
+    w.codebooks = Codebooks(f, c);
     const size_t most =
         64 + static_cast<size_t>(c.layers) * 12 + c.upsample.size() * 32 + c.rates.size() * 64;
     w.tensors = std::make_unique<PlacedTensors>(most);
     Loader loader(f, w);
     read_all(loader, f, w);
 
-    // Where weights live is decided for the longest chunk, whose products are the largest.
     PlacedTensors state(1);
-    PlacedGraph largest(codec_graph_nodes(w, w.longest_chunk()));
-    build_codec_graph(largest, w,
-                      state.add("state", GGML_TYPE_F32, {static_cast<int64_t>(w.state_floats)}),
-                      w.longest_chunk(), false);
-    w.tensors->place(device, largest.graph(), true);
+    w.place(*w.tensors, state.add("state", GGML_TYPE_F32, {static_cast<int64_t>(w.state_floats)}),
+            true);
     return w;
 }
 

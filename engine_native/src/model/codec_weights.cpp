@@ -8,8 +8,6 @@ namespace kz {
 
 namespace {
 
-constexpr int kDilations[3] = {1, 3, 9};
-
 // The two quantizers' output projections as one product over [first ; rest].
 Linear read_quant_out(const GgufFile &f, const Kernels &k, const CodecConfig &c) {
     const int dim = c.codebook_dim, out = c.quant_out;
@@ -88,10 +86,8 @@ DacBlock read_block(const GgufFile &f, const Kernels &k, const CodecConfig &c, s
 }
 
 int64_t weight_bytes(const CodecWeights &w) {
-    int64_t n = 0;
+    int64_t n = w.codebooks.bytes();
     auto linear = [&n](const Linear &l) { n += static_cast<int64_t>(l.w.bytes()); };
-    for (const TensorValues *books : {&w.first_codebook, &w.rest_codebooks})
-        n += static_cast<int64_t>(books->bytes());
     for (const Linear *l : {&w.quant_out, &w.in_proj, &w.out_proj}) linear(*l);
     for (const CausalConv *c : {&w.pre_conv, &w.entry, &w.post_conv}) n += c->weight_bytes();
     for (const auto &l : w.layers) {
@@ -120,13 +116,7 @@ CodecWeights load_codec_weights(const GgufFile &f, const Kernels &k, bool exact)
     w.kernels = &k;
     const CodecConfig &c = w.config;
 
-    w.first_codebook = TensorValues(
-        f, f.require("a.gen.wav.quant.first.codebook.weight", {c.codebook_dim, c.codebook_size}),
-        true);
-    w.rest_codebooks = TensorValues(f,
-                                    f.require("a.gen.wav.quant.rest.codebook.weight",
-                                              {c.codebook_dim, c.codebook_size, c.n_codebooks - 1}),
-                                    true);
+    w.codebooks = Codebooks(f, c);
     w.quant_out = read_quant_out(f, k, c);
     w.pre_conv = read_causal_conv(f, k, "a.gen.wav.pre_conv", c.quant_out, c.latent, 1, {1, exact});
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 
 namespace kz {
@@ -47,6 +48,8 @@ class Decoder {
     // Called with every stage's output: name, values [t][c], t, c.
     using Probe = std::function<void(const char *, const float *, int, int)>;
     virtual void set_probe(Probe probe) { probe_ = std::move(probe); }
+    // Stages that are blocks; more of them have no names.
+    static constexpr const char *kBlockNames[] = {"dac.0", "dac.1", "dac.2", "dac.3"};
 
     // Frames decoded at a time inside decode(): bounds the scratch memory.
     static constexpr int kMaxFrames = 8;

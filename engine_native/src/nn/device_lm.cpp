@@ -136,17 +136,17 @@ size_t nodes_of(const LmConfig &c) {
 }  // namespace
 
 void DeviceLmWeights::place(const LmConfig &config) {
-    PlacedGraph largest(nodes_of(config));
+    PlacedGraph one(nodes_of(config)), most(nodes_of(config));
     const KvTensors kv(config, DeviceLm::kMaxPositions);
-    StepBuilder(largest, config, *this, kv, DeviceLm::kMaxPositions, DeviceLm::kMaxPositions)
-        .build(0);
+    for (auto [graph, t] : {std::pair{&one, 1}, std::pair{&most, DeviceLm::kMaxPositions}})
+        StepBuilder(*graph, config, *this, kv, t, DeviceLm::kMaxPositions).build(0);
     // The other heads are used as the first one is.
     for (size_t i = 1; i < heads.size(); i++) {
-        largest.expand(
-            ggml_mul_mat(largest.ctx(), heads[i],
-                         ggml_new_tensor_2d(largest.ctx(), GGML_TYPE_F32, config.block.hidden, 1)));
+        one.expand(
+            ggml_mul_mat(one.ctx(), heads[i],
+                         ggml_new_tensor_2d(one.ctx(), GGML_TYPE_F32, config.block.hidden, 1)));
     }
-    tensors->place(device, largest.graph(), true);
+    tensors->place(device, {one.graph(), most.graph()}, true);
 }
 
 struct DeviceLm::Step {
@@ -159,11 +159,23 @@ struct DeviceLm::Step {
 struct DeviceLm::Slot {
     int capacity = 0;  // positions
     std::unique_ptr<KvTensors> kv;
+    // Whether what it holds is known to be finite.  Attention multiplies what it masks by zero, so
+    // that a NaN left by a device that failed would be in every result from then on.
+    bool finite = true;
     std::map<std::tuple<int, int, int>, std::unique_ptr<Step>> steps;  // positions, keys, head
 };
 
 struct DeviceLm::Pool {
     Pool(ggml_backend_dev_t device, int n_threads) : backends(device, n_threads) {}
+    // Gives back the memory that no stream uses now; false: there was none.
+    bool drop_free() {
+        std::vector<std::unique_ptr<Slot>> dropped;
+        {
+            const std::lock_guard lock(mutex);
+            dropped.swap(free);
+        }
+        return !dropped.empty();
+    }
     DeviceBackends backends;
     std::mutex mutex;
     std::vector<std::unique_ptr<Slot>> free;  // of streams that have ended
@@ -194,8 +206,6 @@ DeviceLm::Slot &DeviceLm::slot(KvCache &cache) {
             }
         }
         if (!slot) slot = std::make_unique<Slot>();
-        // Attention multiplies what it masks by zero: no NaN of a failed stream may be left there.
-        if (slot->kv) slot->kv->tensors->clear();
         cache.elsewhere = std::make_shared<Lease>(pool_, std::move(slot));
     }
     auto *lease = dynamic_cast<Lease *>(cache.elsewhere.get());
@@ -204,17 +214,35 @@ DeviceLm::Slot &DeviceLm::slot(KvCache &cache) {
     return *lease->slot;
 }
 
-void DeviceLm::reserve(KvCache &cache, int positions) {
-    // The last piece is padded.
-    grow(slot(cache), power_of_two(positions + kMaxPositions, kFewestKeys));
+// Where memory runs out, f is tried again without that of streams which have ended.
+template <typename F>
+void DeviceLm::with_room(F f) {
+    try {
+        return f();
+    } catch (const Error &e) {
+        if (e.status() != KZ_ERR_MEMORY || !pool_->drop_free()) throw;
+    }
+    f();
 }
 
-void DeviceLm::grow(Slot &slot, int positions) {
-    if (slot.capacity >= positions) return;
+void DeviceLm::reserve(KvCache &cache, int positions) {
+    Slot &slot = this->slot(cache);
+    // The last piece is padded.
+    const int wanted = power_of_two(positions + kMaxPositions, kFewestKeys);
+    if (slot.capacity < wanted) with_room([&] { grow(slot, wanted, cache.n_past == 0); });
+    if (cache.n_past > 0 || slot.finite) return;
+    slot.kv->tensors->clear();
+    slot.finite = true;
+}
+
+// empty: nothing of what it holds is wanted.
+void DeviceLm::grow(Slot &slot, int positions, bool empty) {
+    if (empty) slot = Slot();
     auto larger = std::make_unique<KvTensors>(config_, positions);
-    PlacedGraph using_it(nodes_of(config_));
-    StepBuilder(using_it, config_, w_, *larger, 1, positions).build(0);
-    larger->tensors->place(w_.device, using_it.graph(), false);
+    PlacedGraph one(nodes_of(config_)), most(nodes_of(config_));
+    for (auto [graph, t] : {std::pair{&one, 1}, std::pair{&most, kMaxPositions}})
+        StepBuilder(*graph, config_, w_, *larger, t, positions).build(0);
+    larger->tensors->place(w_.device, {one.graph(), most.graph()}, false);
     if (slot.kv) {
         // Heads of the keys and rows of the values lie further apart now: through main memory, as
         // seldom as this is.
@@ -225,8 +253,8 @@ void DeviceLm::grow(Slot &slot, int positions) {
         FloatBuffer values(static_cast<size_t>(slot.capacity) * width);
         const auto move = [&](ggml_tensor *from, ggml_tensor *to, size_t piece, size_t n,
                               size_t distance) {
-            ggml_backend_tensor_get(from, values.data(), 0, piece * n);
-            ggml_backend_tensor_set_2d(to, values.data(), 0, piece, n, distance, piece);
+            download(from, values.data());
+            upload(to, values.data(), piece, n, distance);
         };
         for (size_t i = 0; i < larger->k.size(); i++) {
             ggml_tensor *k = larger->k[i], *v = larger->v[i];
@@ -243,10 +271,12 @@ DeviceLm::Step &DeviceLm::step(Slot &slot, int n_past, int t, int head) {
     const int keys = std::min(slot.capacity, power_of_two(n_past + t, kFewestKeys));
     std::unique_ptr<Step> &kept = slot.steps[{t, keys, head}];
     if (!kept) {
-        auto made = std::make_unique<Step>(nodes_of(config_));
-        made->tensors = StepBuilder(made->graph, config_, w_, *slot.kv, t, keys).build(head);
-        made->graph.allocate(pool_->backends);
-        kept = std::move(made);
+        with_room([&] {
+            auto made = std::make_unique<Step>(nodes_of(config_));
+            made->tensors = StepBuilder(made->graph, config_, w_, *slot.kv, t, keys).build(head);
+            made->graph.allocate(pool_->backends);
+            kept = std::move(made);
+        });
     }
     return *kept;
 }
@@ -270,15 +300,24 @@ void DeviceLm::set_inputs(const Slot &slot, Step &step, const float *x, int n_pa
             rows_[i * kv + j] = static_cast<int64_t>(j * static_cast<size_t>(slot.capacity) + at);
     }
     const int32_t last = n - 1;
-    const auto set = [](ggml_tensor *to, const void *values) {
-        ggml_backend_tensor_set(to, values, 0, ggml_nbytes(to));
-    };
-    set(s.input, padded_.data());
-    set(s.mask, mask_.data());
-    set(s.positions, positions_.data());
-    set(s.value_rows, rows_.data());
-    set(s.key_rows, rows_.data() + t * kv);
-    set(s.last, &last);
+    upload(s.input, padded_.data());
+    upload(s.mask, mask_.data());
+    upload(s.positions, positions_.data());
+    upload(s.value_rows, rows_.data());
+    upload(s.key_rows, rows_.data() + t * kv);
+    upload(s.last, &last);
+}
+
+void DeviceLm::read(const Step &step, const LmSequence &to) const {
+    for (auto [from, values] :
+         {std::pair{step.tensors.hidden, to.hidden}, std::pair{step.tensors.logits, to.logits}}) {
+        if (!values) continue;
+        download(from, values);
+        if (!std::all_of(values, values + ggml_nelements(from),
+                         [](float x) { return std::isfinite(x); }))
+            fail(KZ_ERR_COMPUTE, "device %s computed a value that is not finite",
+                 pool_->backends.name());
+    }
 }
 
 bool DeviceLm::forward(std::span<const LmSequence> sequences, int head) {
@@ -290,15 +329,15 @@ bool DeviceLm::forward(std::span<const LmSequence> sequences, int head) {
             if (stopped()) return false;
             const int n = std::min(s.n - done, kMaxPositions);
             Step &step = this->step(slot, s.cache->n_past, power_of_two(n, 1), head);
+            slot.finite = false;
             set_inputs(slot, step, s.inputs + static_cast<size_t>(done) * width, s.cache->n_past,
                        n);
             step.graph.compute();
             s.cache->n_past += n;
             done += n;
-            if (done < s.n) continue;
-            const StepTensors &r = step.tensors;
-            if (s.hidden) ggml_backend_tensor_get(r.hidden, s.hidden, 0, ggml_nbytes(r.hidden));
-            if (s.logits) ggml_backend_tensor_get(r.logits, s.logits, 0, ggml_nbytes(r.logits));
+            if (done < s.n || !s.hidden) continue;
+            read(step, s);
+            slot.finite = true;
         }
     }
     return true;

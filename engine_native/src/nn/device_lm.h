@@ -40,6 +40,7 @@ class DeviceLm final : public Lm {
 
     bool forward(std::span<const LmSequence> sequences, int head) override;
     void reserve(KvCache &cache, int positions) override;
+    bool shares_passes() const override { return false; }
     bool exact_grouping() const override { return false; }
 
     // Of the graph of t positions after n_past others.
@@ -54,8 +55,11 @@ class DeviceLm final : public Lm {
     struct Pool;
     struct Lease;
     Slot &slot(KvCache &cache);
-    void grow(Slot &slot, int positions);
+    template <typename F>
+    void with_room(F f);
+    void grow(Slot &slot, int positions, bool empty);
     Step &step(Slot &slot, int n_past, int t, int head);
+    void read(const Step &step, const LmSequence &to) const;
     void set_inputs(const Slot &slot, Step &step, const float *x, int n_past, int n);
 
     const LmConfig &config_;

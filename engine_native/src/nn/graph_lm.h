@@ -40,6 +40,7 @@ class GraphLm final : public Lm {
     GraphLm(const LmConfig &config, const GraphWeights &weights, int n_threads);
     GraphLm(const GraphLm &) = delete;
     bool forward(std::span<const LmSequence> sequences, int head) override;
+    bool shares_passes() const override { return false; }
     bool exact_grouping() const override { return false; }
 
     // Positions computed in one graph; more go in pieces.

@@ -41,6 +41,9 @@ class Lm {
     virtual bool forward(std::span<const LmSequence> sequences, int head) = 0;
     // Makes room, so that a failure to do so is that of one stream.
     virtual void reserve(KvCache &cache, int positions) { cache.reserve(positions); }
+    // Whether the sequences of a call are computed together.  If not, calling for one at a time is
+    // as fast, and a failure is that of one.
+    virtual bool shares_passes() const = 0;
     // Whether positions give the same bits however they are grouped into calls.
     virtual bool exact_grouping() const = 0;
 

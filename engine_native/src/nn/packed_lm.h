@@ -37,6 +37,7 @@ class PackedLm final : public Lm {
   public:
     PackedLm(const LmConfig &config, const PackedWeights &weights, Team &team);
     bool forward(std::span<const LmSequence> sequences, int head) override;
+    bool shares_passes() const override { return true; }
     bool exact_grouping() const override { return true; }
 
   private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <mutex>
 #include <set>
 
 #include "runtime/status.h"
@@ -55,7 +56,43 @@ auto on_device(const char *device, const char *what, F f) {
     }
 }
 
+ggml_backend_buffer_t home_of(const ggml_tensor *t) {
+    return base(t)->buffer;
+}
+
+// Memory has its device's name; that of the processor need not tell its device.
+const char *device_of(const ggml_tensor *t) {
+    return ggml_backend_buffer_name(home_of(t));
+}
+
 }  // namespace
+
+void start_device(ggml_backend_dev_t device) {
+    if (!device) return;
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
+    on_device(ggml_backend_dev_name(device), "starting it",
+              [&] { ggml_backend_dev_buffer_type(device); });
+}
+
+void upload(ggml_tensor *to, const void *values) {
+    on_device(device_of(to), "an upload",
+              [&] { ggml_backend_tensor_set(to, values, 0, ggml_nbytes(to)); });
+}
+
+void upload(ggml_tensor *to, const void *values, size_t piece, size_t n, size_t distance) {
+    on_device(device_of(to), "an upload",
+              [&] { ggml_backend_tensor_set_2d(to, values, 0, piece, n, distance, piece); });
+}
+
+void download(const ggml_tensor *from, void *values) {
+    on_device(device_of(from), "a download",
+              [&] { ggml_backend_tensor_get(from, values, 0, ggml_nbytes(from)); });
+}
+
+void copy_values(ggml_tensor *from, ggml_tensor *to) {
+    on_device(device_of(to), "a copy", [&] { ggml_backend_tensor_copy(from, to); });
+}
 
 std::vector<ggml_backend_dev_t> other_devices() {
     const ggml_backend_dev_t cpu = cpu_device();  // loads what there is to load
@@ -83,6 +120,10 @@ ggml_backend_dev_t find_device(const char *name, const char *parameter) {
         if (same_name(wanted, ggml_backend_dev_name(d))) return d;
     }
     fail(KZ_ERR_ARGUMENT, "%s is '%s', expected one of %s", parameter, name, device_list().c_str());
+}
+
+const char *device_name(ggml_backend_dev_t device) {
+    return device == cpu_device() ? kCpuGraph : ggml_backend_dev_name(device);
 }
 
 DeviceBackends::DeviceBackends(ggml_backend_dev_t device, int n_threads)
@@ -118,17 +159,22 @@ ggml_tensor *PlacedTensors::add(const std::string &name, ggml_type type, std::ve
 }
 
 // Asks the device about every node as if all tensors were in its memory.
-void PlacedTensors::find_homes(ggml_backend_dev_t device, const ggml_cgraph *graph) {
+void PlacedTensors::find_homes(ggml_backend_dev_t device,
+                               const std::vector<const ggml_cgraph *> &graphs) {
     const BufferPtr pretended(
         ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(device), 0));
     std::set<const ggml_tensor *> refused;
     for (Entry &e : entries_) e.tensor->buffer = pretended.get();
-    for (int i = 0; i < ggml_graph_n_nodes(const_cast<ggml_cgraph *>(graph)); i++) {
-        const ggml_tensor *node = ggml_graph_node(const_cast<ggml_cgraph *>(graph), i);
-        if (is_view(node) || ggml_backend_dev_supports_op(device, node)) continue;
-        refused.insert(base(node));
-        for (const ggml_tensor *source : node->src) {
-            if (source && !source->view_src) refused.insert(source);
+    for (const ggml_cgraph *asked : graphs) {
+        auto *graph = const_cast<ggml_cgraph *>(asked);
+        for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+            const ggml_tensor *node = ggml_graph_node(graph, i);
+            if (is_view(node) || ggml_backend_dev_supports_op(device, node)) continue;
+            refused.insert(base(node));
+            // A part that is read is worth its copy; the whole need not move for it.
+            for (const ggml_tensor *source : node->src) {
+                if (source && !source->view_src) refused.insert(source);
+            }
         }
     }
     for (Entry &e : entries_) {
@@ -152,7 +198,7 @@ int64_t PlacedTensors::allocate(ggml_backend_dev_t device, bool on_host, bool we
         for (; last < entries_.size(); last++) {
             if (entries_[last].on_host != on_host) continue;
             const size_t size = size_of(entries_[last].tensor);
-            if (bytes > 0 && bytes + size > most) break;
+            if (bytes > 0 && bytes + size + alignment > most) break;
             bytes += size;
         }
         if (bytes == 0) break;
@@ -177,8 +223,9 @@ int64_t PlacedTensors::allocate(ggml_backend_dev_t device, bool on_host, bool we
     return total;
 }
 
-void PlacedTensors::place(ggml_backend_dev_t device, const ggml_cgraph *graph, bool weights) {
-    if (device != cpu_device()) find_homes(device, graph);
+void PlacedTensors::place(ggml_backend_dev_t device, const std::vector<const ggml_cgraph *> &graphs,
+                          bool weights) {
+    if (device != cpu_device()) find_homes(device, graphs);
     device_bytes_ = allocate(device, false, weights);
     host_bytes_ = allocate(device, true, weights);
     const bool all_filled =
@@ -192,7 +239,10 @@ void PlacedTensors::place(ggml_backend_dev_t device, const ggml_cgraph *graph, b
 }
 
 void PlacedTensors::clear() {
-    for (const BufferPtr &b : buffers_) ggml_backend_buffer_clear(b.get(), 0);
+    for (const BufferPtr &b : buffers_) {
+        on_device(ggml_backend_buffer_name(b.get()), "clearing memory",
+                  [&] { ggml_backend_buffer_clear(b.get(), 0); });
+    }
 }
 
 PlacedGraph::PlacedGraph(size_t max_nodes) {
@@ -219,6 +269,7 @@ void PlacedGraph::allocate(const DeviceBackends &backends) {
         sources.insert(sources.end(), node->src, node->src + GGML_MAX_SRC);
     }
     auto all = backends.all();
+    check_writes(all);
     // The scheduler wants room for nodes and leaves, of which there are at most two a node here.
     sched_.reset(ggml_backend_sched_new(all.data(), nullptr, static_cast<int>(all.size()),
                                         static_cast<size_t>(n) * 3 + 16, false, false));
@@ -228,6 +279,22 @@ void PlacedGraph::allocate(const DeviceBackends &backends) {
     });
     if (!placed) fail(KZ_ERR_MEMORY, "device %s has no memory for a graph", device_.c_str());
     note_placement(sources);
+}
+
+// The scheduler ends the process where no backend computes a node into the memory it has already.
+void PlacedGraph::check_writes(const std::vector<ggml_backend_t> &backends) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph_); i++) {
+        const ggml_tensor *node = ggml_graph_node(graph_, i);
+        const ggml_backend_buffer_t home = home_of(node);
+        const auto computes = [&](ggml_backend_t backend) {
+            return ggml_backend_supports_buft(backend, ggml_backend_buffer_get_type(home)) &&
+                   ggml_backend_supports_op(backend, node);
+        };
+        if (home && std::none_of(backends.begin(), backends.end(), computes)) {
+            fail(KZ_ERR_COMPUTE, "device %s refuses %s into its own tensor %s", device_of(node),
+                 ggml_op_desc(node), base(node)->name);
+        }
+    }
 }
 
 // The scheduler puts its copies in the place of the sources that a node had.

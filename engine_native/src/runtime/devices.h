@@ -30,8 +30,23 @@ constexpr const char *kOwnKernels = "cpu", *kCpuGraph = "cpu-graph", *kAutoDevic
 // otherwise "cpu".  Throws KZ_ERR_ARGUMENT, naming the parameter and the devices there are.
 ggml_backend_dev_t find_device(const char *name, const char *parameter);
 
+// The name by which find_device finds it: ggml's, but "cpu-graph" for its CPU device.
+const char *device_name(ggml_backend_dev_t device);
+
 // Every ggml device but the processor.
 std::vector<ggml_backend_dev_t> other_devices();
+
+// Makes a device ready for use by several threads; nullptr: nothing to do.  Some set themselves up
+// at their first use, not expecting two threads.  Throws KZ_ERR_COMPUTE naming the device.
+void start_device(ggml_backend_dev_t device);
+
+// All values of a tensor that has memory, or as many as `from` has.  What a driver throws becomes
+// KZ_ERR_COMPUTE naming the device.
+void upload(ggml_tensor *to, const void *values);
+// `n` pieces of so many bytes that lie `distance` bytes apart in `to`, one after the other here.
+void upload(ggml_tensor *to, const void *values, size_t piece, size_t n, size_t distance);
+void download(const ggml_tensor *from, void *values);
+void copy_values(ggml_tensor *from, ggml_tensor *to);  // of the same shape
 
 // The backends that one thread computes with: the device's, and ggml's CPU behind it.
 class DeviceBackends {
@@ -39,7 +54,7 @@ class DeviceBackends {
     // Throws KZ_ERR_MEMORY naming the device when it cannot be initialised.
     DeviceBackends(ggml_backend_dev_t device, int n_threads);
     ggml_backend_dev_t device() const { return device_; }
-    const char *name() const { return ggml_backend_dev_name(device_); }
+    const char *name() const { return device_name(device_); }
     std::vector<ggml_backend_t> all() const;
 
   private:
@@ -58,10 +73,13 @@ class PlacedTensors {
     ggml_tensor *add(const std::string &name, ggml_type type, std::vector<int64_t> ne,
                      Fill fill = {});
 
-    // Gives every tensor memory on the device, but for those that a node of `graph` reads or writes
-    // which the device does not support: they stay in main memory, so that they are not copied
-    // each time.  graph: the largest that will use them.  Throws KZ_ERR_MEMORY naming the device.
-    void place(ggml_backend_dev_t device, const ggml_cgraph *graph, bool weights);
+    // Gives every tensor memory on the device, but for those that a node of `graphs` reads or
+    // writes which the device does not support: they stay in main memory, so that they are not
+    // copied each time.  graphs: the smallest and the largest that will use them; whether a device
+    // supports a node may depend on its size.  Throws KZ_ERR_MEMORY or KZ_ERR_COMPUTE naming the
+    // device.
+    void place(ggml_backend_dev_t device, const std::vector<const ggml_cgraph *> &graphs,
+               bool weights);
     void clear();  // all zero
 
     int64_t device_bytes() const { return device_bytes_; }
@@ -73,7 +91,7 @@ class PlacedTensors {
         Fill fill;
         bool on_host = false;
     };
-    void find_homes(ggml_backend_dev_t device, const ggml_cgraph *graph);
+    void find_homes(ggml_backend_dev_t device, const std::vector<const ggml_cgraph *> &graphs);
     int64_t allocate(ggml_backend_dev_t device, bool on_host, bool weights);
 
     ContextPtr ctx_;
@@ -106,13 +124,14 @@ class PlacedGraph {
     }
 
     // Call once, after the last expand(); the backends must outlive the graph.  Throws
-    // KZ_ERR_MEMORY naming the device.
+    // KZ_ERR_MEMORY or KZ_ERR_COMPUTE naming the device.
     void allocate(const DeviceBackends &backends);
     const Placement &placement() const { return placement_; }
     // Throws KZ_ERR_COMPUTE or KZ_ERR_MEMORY naming the device.
     void compute();
 
   private:
+    void check_writes(const std::vector<ggml_backend_t> &backends);
     void note_placement(const std::vector<ggml_tensor *> &sources);
 
     ContextPtr ctx_;

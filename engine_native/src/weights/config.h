@@ -39,6 +39,9 @@ struct CodePredictorConfig {
     bool projected = false;
 };
 
+// Of the three residual units of a DAC block.
+inline constexpr int kDilations[3] = {1, 3, 9};
+
 struct CodecConfig {
     BlockConfig block;  // of the pre-transformer
     int layers = 0;
