@@ -18,4 +18,5 @@ UNPACK
 export CMAKE_ARGS="$cmake_target -DCMAKE_PREFIX_PATH=$work/site"
 /opt/build/bin/pip wheel -v --no-deps --no-build-isolation -C "build-dir=$work/build" -w "$work" "$source"
 /opt/build/bin/wheel tags --remove --platform-tag "linux_$machine" "$work"/kazeia-*.whl
+rm -f "$wheels"/kazeia-*_"$machine".whl # of another version
 mv "$work"/kazeia-*.whl "$wheels"

@@ -15,3 +15,7 @@ triplet=$machine-linux-gnu
 cmake_target="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$machine \
 -DCMAKE_C_COMPILER=$triplet-gcc -DCMAKE_CXX_COMPILER=$triplet-g++ \
 -DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER"
+
+# scikit-build-core gives cmake five seconds to name its version, on what it takes for a CI twenty. A
+# busy machine that has yet to read cmake from its disk needs more than five.
+export CI=1

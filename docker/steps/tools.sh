@@ -5,8 +5,9 @@ set -eu
 
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
+# binutils: the compiler for the processor at hand calls `as` and `ld` by these names.
 apt-get install -qy --no-install-recommends \
-    "g++-$package_suffix" ca-certificates cmake ninja-build python3 python3-pip python3-venv
+    "g++-$package_suffix" binutils ca-certificates cmake ninja-build python3 python3-pip python3-venv
 apt-get clean
 rm -rf /var/lib/apt/lists/*
 

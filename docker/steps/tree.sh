@@ -8,6 +8,7 @@ set -eu
 wheels=$(realpath "$2")
 mkdir -p "$3"
 out=$(realpath "$3")
+rm -rf "${out:?}/usr/local" # of an earlier call
 
 version=$(/opt/build/bin/python -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
 site=$out/usr/local/lib/python$version/dist-packages
@@ -36,13 +37,14 @@ find "$site" \( -name '*.pyi' -o -name '*.pxd' -o -name '*.pyx' -o -name '*.[ch]
 find "$site/numpy" -type d -name tests -prune -exec rm -rf {} +
 rm -f "$site"/onnxruntime/capi/libonnxruntime.so.* # for C programs; Python's module has its own
 
-# Symbols that only a debugger reads. Wheels with a folder of libraries were edited after they were
-# linked, which not every strip survives: they stay as they are.
+# What only a debugger reads. Wheels with a folder of libraries were edited after they were linked, which
+# not every strip survives: those libraries stay as they are, and their modules keep their symbols.
 for package in "$site"/*/; do
     package=${package%/}
     case $package in *.libs) continue ;; esac
-    [ -e "$package.libs" ] || find "$package" -name '*.so*' -type f \
-        -exec "$triplet-strip" --strip-unneeded {} +
+    what=--strip-unneeded
+    [ ! -e "$package.libs" ] || what=--strip-debug
+    find "$package" -name '*.so*' -type f -exec "$triplet-strip" $what {} +
 done
 
 # A wheel holds no links, so each library is in it once a name. One copy stays: the process must

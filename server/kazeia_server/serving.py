@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import os
+import signal
 import socket
 from types import FrameType
 from typing import Any
@@ -51,6 +53,10 @@ def run_server(settings: Settings) -> None:
     server = SpeechServer(server_config(app, settings), app, needs_voice=True)
     source = "the built-in voice" if settings.model is None else f"the model {settings.model}"
     logger.info("loading %s", source)
+    if os.getpid() == 1:
+        # At its end uvicorn sends the signal to itself again, without a handler. Process 1, as in a
+        # container, does not get it, and under an emulation of the processor waits for it forever.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         server.run()
     except SystemExit:  # uvicorn has logged why it cannot listen

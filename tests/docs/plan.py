@@ -64,6 +64,7 @@ NOT_RUN = {
     "sudo docker/build_in_chroot.py ": "needs root, the network and a gigabyte",
     "sudo docker/check_image.sh ": "needs root and the image",
     "sudo env QEMU_CPU=cortex-a72 docker/check_image.sh ": "needs root and the image",
+    "sudo docker/test_in_image.sh ": "needs root and the image",
     "echo performance | sudo tee ": "needs root and a real processor",
     "cat /sys/class/thermal/": "a virtual machine has no thermometer",
     "python tests/bench/server_figures.py": "minutes; measures, and needs a quiet machine",

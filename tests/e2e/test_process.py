@@ -38,9 +38,9 @@ def kazeia(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[
 class Process:
     """`kazeia serve` with its log."""
 
-    def __init__(self, *args: str, **environ: str) -> None:
+    def __init__(self, *args: str, command: list[str] = KAZEIA, **environ: str) -> None:
         self.process = subprocess.Popen(
-            [*KAZEIA, "serve", "--port", "0", *args],
+            [*command, "serve", "--port", "0", *args],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -82,8 +82,8 @@ class Process:
 
 
 @contextmanager
-def serve(*args: str, **environ: str) -> Iterator[Process]:
-    process = Process(*args, **environ)
+def serve(*args: str, command: list[str] = KAZEIA, **environ: str) -> Iterator[Process]:
+    process = Process(*args, command=command, **environ)
     try:
         until(lambda: process.get("/readyz").status_code == 200, 60)
         yield process
@@ -137,6 +137,12 @@ def test_serve_speaks_on_every_door() -> None:
         assert any("built-in voice" in line for line in server.log)
         assert server.stop() in (0, -signal.SIGTERM)
     assert not any("Traceback" in line for line in server.log), server.log
+
+
+def test_process_1_ends_although_no_signal_can_end_it() -> None:
+    program = "import os; os.getpid = lambda: 1; from kazeia_server.cli import app; app()"
+    with serve(command=[sys.executable, "-c", program]) as server:
+        assert server.stop() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

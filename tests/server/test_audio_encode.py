@@ -134,7 +134,8 @@ def test_sound_is_itself(name: Any) -> None:
     gain = np.dot(samples[inner], ideal[inner]) / np.dot(ideal[inner], ideal[inner])
     assert gain == pytest.approx(1.0, abs=0.06)  # LAME makes all a little softer: 0.95
     error = samples[inner] / gain - ideal[inner]
-    assert np.sqrt(np.mean(error**2)) < 0.02 * np.sqrt(np.mean(ideal[inner] ** 2))
+    # AAC loses the most, and what it loses depends on the processor: 0.016 with AVX2, 0.023 on ARM.
+    assert np.sqrt(np.mean(error**2)) < 0.03 * np.sqrt(np.mean(ideal[inner] ** 2))
 
 
 # ------------------------------------------------------------------------- one stream, one header

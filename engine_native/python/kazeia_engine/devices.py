@@ -93,7 +93,7 @@ def device_list() -> list[Device]:
 
     Raises EngineError when the engine library or ggml cannot be used.
     """
-    ggml_library()  # leads ggml's log lines before a driver's start causes some
+    ggml_library()  # first: it leads what ggml and its drivers report to `logging`
     return [Device(**item) for item in json.loads(json_text(binding.library().kz_devices))]
 
 

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from kazeia_engine.errors import KazeiaError
 from kazeia_engine.gguf_layout import PartTypes
@@ -91,12 +92,25 @@ def _attempt(what: str, look: Callable[[], str]) -> Finding:
 def _ggml() -> str:
     from llama_cpp import llama_cpp as api
 
+    from kazeia_engine.devices import device_list
     from kazeia_engine.native_log import native_log
 
+    device_list()  # a portable build loads its code for this processor only when it is asked for
     api.llama_log_set(ctypes.cast(native_log().callback, api.llama_log_callback), None)
     parts = api.llama_print_system_info().decode("utf-8", "replace").split("|")
     enabled = [p.split("=")[0].strip() for p in parts if p.strip().endswith("= 1")]
-    return f"llama-cpp-python {version('llama-cpp-python')}: {', '.join(enabled)}"
+    found = [f"llama-cpp-python {version('llama-cpp-python')}", *_loaded("libggml-cpu")]
+    return f"{', '.join(found)}: {', '.join(enabled)}"
+
+
+def _loaded(name: str) -> list[str]:
+    """The files of this process whose names begin so; none where the system does not tell."""
+    try:
+        maps = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    files = {line.rpartition("/")[2] for line in maps}
+    return sorted(file for file in files if file.startswith(name))
 
 
 def _devices() -> str:

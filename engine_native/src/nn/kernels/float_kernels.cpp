@@ -34,8 +34,9 @@ std::vector<const Kernels *> supported() {
 
 const Kernels &kernels(const char *name) {
     if (name) return set_named(supported(), name);
-    static const Kernels &best = first_correct(supported());
-    return best;
+    // A reference would make g++ 13 and newer warn of the vector, which it does not refer to.
+    static const Kernels *const best = &first_correct(supported());
+    return *best;
 }
 
 std::vector<std::string> kernel_names() {

@@ -116,8 +116,9 @@ void pack_block(const QuantLayout &l, const SourceBlock &source, int output, uin
 
 const QuantKernels &quant_kernels(const char *name) {
     if (name) return set_named(supported(), name);
-    static const QuantKernels &best = first_correct(supported());
-    return best;
+    // A reference would make g++ 13 and newer warn of the vector, which it does not refer to.
+    static const QuantKernels *const best = &first_correct(supported());
+    return *best;
 }
 
 std::vector<std::string> quant_kernel_names() {
