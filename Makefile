@@ -14,6 +14,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --retries 10 --timeou
 TEXT   ?= Hello, this is Kazeia speaking.
 ARGS   ?=
 
+# What was taken out of the environment since is made again.
+$(foreach made,native:llama_cpp build:kazeia_engine,$(if \
+  $(wildcard $(VENV)/lib/python3*/site-packages/$(word 2,$(subst :, ,$(made)))/__init__.py),,\
+  $(shell rm -f $(VENV)/.kazeia-$(word 1,$(subst :, ,$(made))))))
+
 LLAMA  := $(shell sed -nE 's/^ +"(llama-cpp-python==[0-9.]+)",/\1/p' pyproject.toml)
 
 SOURCES := $(shell find engine_native server clients \( -name '*.py' -o -name '*.cpp' -o -name '*.cc' \

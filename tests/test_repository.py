@@ -323,3 +323,19 @@ def test_measurements_name_their_machine() -> None:
     text = (ROOT / "engine_native" / "PERF.md").read_text("utf-8")
     for word in ("**Machine**", "RTF", "first audio", "RSS"):
         assert word in text
+
+
+def test_make_notices_what_was_uninstalled(tmp_path: Path) -> None:
+    """Its marks of what has been built go with the packages that they stand for."""
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    for name in ("llama_cpp", "kazeia_engine"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    marks = [tmp_path / "venv" / name for name in (".kazeia-native", ".kazeia-build")]
+    for mark in marks:
+        mark.touch()
+    run("make", "help", f"VIRTUAL_ENV={tmp_path / 'venv'}", cwd=ROOT)
+    assert [mark.exists() for mark in marks] == [True, True]
+    (packages / "llama_cpp/__init__.py").unlink()
+    run("make", "help", f"VIRTUAL_ENV={tmp_path / 'venv'}", cwd=ROOT)
+    assert [mark.exists() for mark in marks] == [False, True]

@@ -101,7 +101,8 @@ _Text = Annotated[str, typer.Argument(help='What to say; "-" reads it from stand
 def say(
     text: _Text,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help='File to write; "-" is standard output.')
+        Path | None,
+        typer.Option("-o", "--output", help='File to write; "-": WAV on standard output.'),
     ] = None,
     play: Annotated[bool, typer.Option("--play", help="Play it while it is made.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print figures afterwards.")] = False,
@@ -182,7 +183,8 @@ def speak(
         str, typer.Argument(help='What to say; "-": standard input, spoken while it comes.')
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help='File to write; "-" is standard output.')
+        Path | None,
+        typer.Option("-o", "--output", help='File to write; "-": WAV on standard output.'),
     ] = None,
     play: Annotated[bool, typer.Option("--play", help="Play it while it is made.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print figures afterwards.")] = False,

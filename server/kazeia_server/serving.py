@@ -46,6 +46,9 @@ def run_server(settings: Settings) -> None:
             settings.host,
             PREFIX,
         )
+    if settings.wyoming_port is None:
+        reason = f"; it knows no keys, {PREFIX}WYOMING_PORT=10200 turns it on all the same"
+        logger.info("Wyoming is off%s", reason if settings.api_keys else "")
     # Only Wyoming asks for the voice before it is loaded.
     describe = describe_voice if settings.wyoming_port is not None else None
     app = create_app(settings, describe=describe)

@@ -192,7 +192,11 @@ class Settings(BaseSettings):
     @field_validator("wyoming_port", mode="before")
     @classmethod
     def _off_is_none(cls, value: Any) -> Any:
-        return None if isinstance(value, str) and value.strip().lower() == "off" else value
+        if isinstance(value, str) and value.strip().lower() == "off":
+            return None
+        if isinstance(value, str) and not value.strip().isdecimal():
+            raise ValueError("expected a port or off")
+        return value
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -200,7 +204,8 @@ def load_settings(**overrides: Any) -> Settings:
 
     The Wyoming protocol has no keys: where keys are set, its port must be asked for.
 
-    Raises InvalidRequest naming the variable, what it may be and what it is.
+    Raises InvalidRequest naming the variable, or the flag of an override, what it may be and what
+    it is.
     """
     try:
         settings = Settings(**{k: value for k, value in overrides.items() if value is not None})
@@ -208,8 +213,10 @@ def load_settings(**overrides: Any) -> Settings:
         lines = []
         for item in error.errors(include_url=False, include_context=False):
             name = str(item["loc"][0]) if item["loc"] else "settings"
-            line = f"{PREFIX}{name.upper()}: {item['msg']}, got {item['input']!r}"
-            lines.append(line)
+            given = overrides.get(name) is not None
+            flag = f"--{name.removesuffix('_s').replace('_', '-')}"
+            shown = flag if given else f"{PREFIX}{name.upper()}"
+            lines.append(f"{shown}: {item['msg']}, got {item['input']!r}")
         raise InvalidRequest("; ".join(lines)) from None
     if settings.api_keys and "wyoming_port" not in settings.model_fields_set:
         return settings.model_copy(update={"wyoming_port": None})

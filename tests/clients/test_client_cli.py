@@ -172,7 +172,7 @@ def test_voices_and_health(live: Live) -> None:
     ("args", "expected", "code"),
     [
         (("speak", "Hi."), "give -o FILE, or --play", 2),
-        (("speak", "", "-o", "a.wav"), "text is empty|without text", 2),
+        (("speak", "", "-o", "a.wav"), "text is empty", 2),
         (("speak", "Hi.", "-o", "a.doc"), r"suffix \.doc: expected one of \.wav", 2),
         (("speak", "Hi.", "-o", "no/a.wav"), "no is not a folder", 2),
         (("speak", "Hi.", "-o", "."), "is a folder", 2),
@@ -230,7 +230,9 @@ def test_waiting_is_told(live: Live, tmp_path: Path) -> None:
 def test_a_key(voice: FakeVoice, tmp_path: Path) -> None:
     with serving(voice, api_keys=("sesame",)) as live:
         refused = ran(live, "speak", "Hi.", "-o", tmp_path / "a.wav")
-        assert (refused.returncode, b"key is required" in refused.stderr) == (1, True)
+        assert refused.returncode == 1
+        assert b"key is required" in refused.stderr
+        assert b"--api-key or in KAZEIA_API_KEY" in refused.stderr
         assert ran(live, "voices", "--api-key", "sesame").returncode == 0
         done = ran(live, "speak", "Hi.", "-o", tmp_path / "a.wav", KAZEIA_API_KEY="sesame")
         assert done.returncode == 0

@@ -13,6 +13,7 @@ import pytest
 
 import kazeia_server
 from kazeia_engine import errors as engine_errors
+from kazeia_engine.devices import Device
 from kazeia_engine.types import Chunk, ModelInfo, Result
 from kazeia_server.errors import (
     EngineFailure,
@@ -22,8 +23,10 @@ from kazeia_server.errors import (
     UnknownVoice,
     VoiceLoadError,
 )
+from kazeia_server.logging_ import logger
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.voices import engine
 from kazeia_server.voices.engine import EngineModel, load_model
 
 
@@ -184,6 +187,25 @@ def test_a_missing_model(tmp_path: Path) -> None:
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(VoiceLoadError):
         load_model(Settings(model=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("type", "expected"),
+    [("gpu", "INFO"), ("integrated gpu", "INFO"), ("accelerator", "WARNING"), (None, "WARNING")],
+)
+def test_what_auto_has_chosen_is_told(
+    caplog: pytest.LogCaptureFixture, type: str | None, expected: str
+) -> None:
+    devices = [] if type is None else [Device("Vulkan0", "a device", type, 0, 0)]
+    logger.addHandler(caplog.handler)
+    try:
+        with caplog.at_level("INFO", logger=logger.name):
+            engine._tell_choice(devices)
+    finally:
+        logger.removeHandler(caplog.handler)
+    ((level, message),) = {(r.levelname, r.getMessage()) for r in caplog.records}
+    assert level == expected
+    assert ("Vulkan0" in message) == (expected == "INFO")
 
 
 def test_only_one_module_imports_the_engine() -> None:

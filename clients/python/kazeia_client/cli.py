@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kazeia_client.address import DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE
-from kazeia_client.errors import InvalidRequest, KazeiaError, UsageError
+from kazeia_client.errors import InvalidRequest, KazeiaError, Unauthorized, UsageError
 from kazeia_client.options import SpeechOptions
 from kazeia_client.speaking import SpeakOrder, open_client, speak
 from kazeia_client.speech import SpeechStats
@@ -37,6 +37,8 @@ def exit_code_of(command: Callable[[], None]) -> int:
     """Run `command`; an error is one line on standard error."""
     try:
         command()
+    except Unauthorized as error:
+        return _complain(f"{error}; give it with --api-key or in {KEY_VARIABLE}", _FAILED)
     except (UsageError, InvalidRequest) as error:
         return _complain(error, _BAD_INPUT)
     except BrokenPipeError:  # whoever read standard output has left; what is buffered has no reader
@@ -92,7 +94,8 @@ def _add_speak(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        help='file (wav, mp3, opus, ogg, aac, flac, pcm, raw, by its suffix); "-": standard output',
+        help="file (wav, mp3, opus, ogg, aac, flac, pcm, raw, by its suffix); "
+        '"-": WAV on standard output',
     )
     parser.add_argument("--play", action="store_true", help="play it while it is made")
     parser.add_argument("--stats", action="store_true", help="print figures afterwards")
@@ -210,6 +213,6 @@ def _showable(line: str, encoding: str | None) -> str:
     return kept.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _complain(error: BaseException, code: int) -> int:
+def _complain(error: object, code: int) -> int:
     _tell("error: " + " ".join(str(error).split()))
     return code

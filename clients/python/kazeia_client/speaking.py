@@ -58,6 +58,8 @@ def speak(order: SpeakOrder, tell: Tell) -> SpeechStats:
     """
     if order.output is None and not order.play:
         raise UsageError("nothing to do: give -o FILE, or --play")
+    if not order.text.strip():
+        raise UsageError("text is empty: expected something to say")
     wanted = _format_of(order.output)
     if order.play and wanted not in ("wav", "pcm"):
         raise UsageError(f"{wanted} cannot be played while it is written: expected a .wav or .pcm")

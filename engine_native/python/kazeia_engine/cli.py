@@ -83,7 +83,7 @@ _MaxRows = Annotated[
         help="Most rows of a product on a device, 64 or more; 0: any.",
     ),
 ]
-_TYPES = "Weight type: f32, f16, bf16, q8_0, q6_k, q5_k, q4_k, ..."
+_TYPES = "Weight type: f32, f16, bf16, q8_0, q4_0; q6_k, q5_k, q4_k, ... run more slowly."
 _Type = Annotated[str, typer.Option("--type", help=_TYPES)]
 _TalkerType = Annotated[
     str | None, typer.Option("--talker", help="Talker's type; by default --type.")
@@ -263,7 +263,7 @@ def bench(
     ] = None,
     synthetic: Annotated[
         str | None,
-        typer.Option(help="In place of a model: random weights of a size, 0.6b or 1.7b."),
+        typer.Option(help="In place of a model: random weights of a size, 0.6b, 1.7b or tiny."),
     ] = None,
     type: Annotated[
         str | None, typer.Option("--type", help="Of --synthetic, q8_0 by default: f32, f16, ...")

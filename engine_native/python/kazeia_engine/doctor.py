@@ -17,7 +17,7 @@ from kazeia_engine.work import FRAMES_PER_SECOND, Work, estimate
 __all__ = ["Finding", "Outlook", "findings", "outlooks"]
 
 _SIZES = ("0.6b", "1.7b")
-_TYPES = ("q4_k", "q8_0", "f16")
+_TYPES = ("q4_0", "q8_0", "f16")
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ ggml_backend_dev_t find_device(const char *name, const char *parameter) {
     for (ggml_backend_dev_t d : devices) {
         if (same_name(wanted, ggml_backend_dev_name(d))) return d;
     }
-    fail(KZ_ERR_ARGUMENT, "%s is '%s', expected one of %s", parameter, name, device_list().c_str());
+    fail(KZ_ERR_ARGUMENT, "%s is '%s', expected one of %s: what this build of ggml has here",
+         parameter, name, device_list().c_str());
 }
 
 const char *device_name(ggml_backend_dev_t device) {

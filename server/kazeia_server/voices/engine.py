@@ -19,6 +19,7 @@ from kazeia_server.errors import (
     UnknownVoice,
     VoiceLoadError,
 )
+from kazeia_server.logging_ import logger
 from kazeia_server.synthesis.backend import (
     AudioChunk,
     BackendInfo,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     import typer
 
+    from kazeia_engine.devices import Device
     from kazeia_engine.types import Guard, ModelInfo, Result
     from kazeia_server.settings import Settings
 
@@ -58,9 +60,12 @@ def load_model(settings: Settings) -> EngineModel:
     """
     path = settings.model
     if path is None or not path.exists():
-        raise VoiceLoadError(f"there is no model at {path}: expected a folder with two GGUF files")
+        raise VoiceLoadError(
+            f"there is no model at {path}: expected a folder with two GGUF files, as "
+            "`kazeia convert` and `kazeia synth` make them"
+        )
     try:
-        from kazeia_engine import Devices, Guard, Model
+        from kazeia_engine import Devices, Guard, Model, device_list
         from kazeia_engine.errors import KazeiaError
     except (ImportError, OSError) as error:
         raise VoiceLoadError(f"the engine cannot be used: {error}") from error
@@ -68,6 +73,8 @@ def load_model(settings: Settings) -> EngineModel:
         devices = Devices(
             settings.device_talker, settings.device_cp, settings.device_decoder, settings.max_rows
         )
+        if "auto" in map(str.lower, (devices.talker, devices.cp, devices.decoder)):
+            _tell_choice(device_list())
         model = Model.load(path, threads=settings.threads, devices=devices)
     except (KazeiaError, OSError) as error:
         raise VoiceLoadError(str(error)) from error
@@ -79,6 +86,16 @@ def load_model(settings: Settings) -> EngineModel:
             silence_frames=round(settings.guard_silence_s * model.info.frame_rate),
         )
     return EngineModel(model, cp_cache=settings.cp_cache, guard=guard)
+
+
+def _tell_choice(devices: list[Device]) -> None:
+    gpu = next((device for device in devices if "gpu" in device.type), None)
+    if gpu is None:
+        logger.warning(
+            "device auto: llama-cpp-python sees no GPU, so the processor computes everything"
+        )
+    else:
+        logger.info("device auto: %s (%s)", gpu.name, gpu.description)
 
 
 def describe_model(path: Path) -> BackendInfo:
