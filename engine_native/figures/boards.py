@@ -8,6 +8,7 @@ nothing and fails if the page's tables are not those computed here.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -21,108 +22,214 @@ from kazeia_engine.work import FRAMES_PER_SECOND, Work, estimate
 PAGE = Path(__file__).parents[1] / "BOARDS.md"
 MODELS = ("0.6b", "1.7b")
 FORMATS = {  # name -> types of talker, code predictor and decoder
-    "q4_0": PartTypes("q4_0", "q4_0", "f16"),
-    "q4_0 talker, q8_0": PartTypes("q4_0", "q8_0", "f16"),
+    "q4_0, CP too: lossy": PartTypes("q4_0", "q4_0", "f16"),
+    "q4_0 talker, q8_0 CP": PartTypes("q4_0", "q8_0", "f16"),
     "q8_0": PartTypes("q8_0", "q8_0", "f16"),
     "f16": PartTypes("f16", "f16", "f16"),
 }
+SHOWN = ("q8_0", "q4_0 talker, q8_0 CP")  # of boards: what --type gives for q8_0 and q4_0
 ISSUES = "https://github.com/geerlingguy/top500-benchmark/issues"
+REVIEWS = "https://github.com/geerlingguy/sbc-reviews/issues"
 SBC_BENCH = "https://github.com/ThomasKaiser/sbc-bench/blob/master/Results.md"
+NOTEBOOKCHECK = "https://www.notebookcheck.net"
+ADL_N = "limit of the memory: one channel of 64 bits at 4.8 GT/s"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """10^9 bytes a second from memory, how it was found, and where.
+
+    limit: what the bus could carry at most; no program reaches it.
+    """
+
+    gbs: float
+    kind: str
+    source: str
+    limit: bool = False
+
+    @property
+    def cell(self) -> str:
+        """Of the table."""
+        return f"[{self.gbs:g}]({self.source}): {self.kind}"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """10^9 f32 operations a second on all cores.
+
+    hpl: High-Performance Linpack in double precision, of which f32 does twice as many.
+    peak: cores, clock in GHz and operations a cycle: more than any program reaches.
+    """
+
+    source: str
+    measured: float | None = None
+    hpl: float | None = None
+    peak: tuple[int, float, int] | None = None
+
+    @property
+    def gflops(self) -> float:
+        """In f32."""
+        if self.hpl is not None:
+            return 2 * self.hpl
+        if self.peak is not None:
+            return float(math.prod(self.peak))
+        if self.measured is None:
+            raise ValueError("expected a figure: measured, hpl or peak")
+        return self.measured
+
+    @property
+    def cell(self) -> str:
+        """Of the table."""
+        if self.hpl is not None:
+            return f"[{self.hpl:.1f}]({self.source}) x 2"
+        if self.peak is not None:
+            cores, ghz, width = self.peak
+            return f"{cores} cores x {ghz:g} GHz x [{width}]({self.source}): peak"
+        return f"[{self.gflops:g}]({self.source})"
 
 
 @dataclass(frozen=True)
 class Board:
-    """Published figures of a machine.
-
-    gbs: 10^9 bytes a second from memory.  gflops: 10^9 f32 operations a second on all cores, as
-    measured; hpl: the same in double precision (High-Performance Linpack).  None: not found.
-    """
+    """Published figures of a machine; arithmetic None: none was found."""
 
     name: str
-    gbs: float
-    gbs_kind: str
-    gbs_source: str
-    gflops: float | None = None
-    hpl: float | None = None
-    source: str = ""
-
-    @property
-    def f32(self) -> float | None:
-        """f32 vectors hold twice as many numbers as double ones."""
-        return 2 * self.hpl if self.hpl is not None else self.gflops
-
-    @property
-    def arithmetic(self) -> str:
-        """A cell of the table."""
-        if self.hpl is not None:
-            return f"[{self.hpl:.1f}]({self.source}) x 2"
-        return "" if self.gflops is None else f"[{self.gflops:g}]({self.source})"
+    memory: Memory
+    arithmetic: Arithmetic | None = None
 
 
 BOARDS = (
     Board(
         "AMD EPYC (Zen 1), 2 cores",
-        27.4,
-        "read, two threads",
-        "PERF.md",
-        gflops=76,
-        source="PERF.md",
+        Memory(27.4, "read, two threads", "PERF.md"),
+        Arithmetic("PERF.md", measured=76),
     ),
-    Board("Raspberry Pi 4", 2.6, "copy, one core", SBC_BENCH, hpl=11.889, source=f"{ISSUES}/13"),
-    Board("Odroid N2+", 4.3, "copy, one core", SBC_BENCH),
+    Board(
+        "Raspberry Pi 4",
+        Memory(2.6, "copy, one core", SBC_BENCH),
+        Arithmetic(f"{ISSUES}/13", hpl=11.889),
+    ),
     Board(
         "Raspberry Pi 5",
-        11.4,
-        "read by a language model, four cores (limit of the memory: 17)",
-        "http://hellomatik.com/research/hitting-the-memory-wall-30b-moe-raspberry-pi",
-        hpl=30.249,
-        source=f"{ISSUES}/18",
+        Memory(
+            11.4,
+            "read by a language model, four cores (limit of the memory: 17)",
+            "http://hellomatik.com/research/hitting-the-memory-wall-30b-moe-raspberry-pi",
+        ),
+        Arithmetic(f"{ISSUES}/18", hpl=30.249),
     ),
     Board(
         "Orange Pi 5 (RK3588S)",
-        10.14,
-        "copy, one core",
-        "https://github.com/ggml-org/whisper.cpp/issues/89",
-        hpl=53.333,
-        source=f"{ISSUES}/14",
+        Memory(10.14, "copy, one core", "https://github.com/ggml-org/whisper.cpp/issues/89"),
+        Arithmetic(f"{ISSUES}/14", hpl=53.333),
     ),
     Board(
         "Turing RK1 (RK3588)",
-        22.0,
-        "17 to 22, sequential",
-        "https://turingpi.com/?p=721854",
-        hpl=59.810,
-        source=f"{ISSUES}/22",
+        Memory(22.0, "17 to 22, sequential", "https://turingpi.com/?p=721854"),
+        Arithmetic(f"{ISSUES}/22", hpl=59.810),
+    ),
+    Board(
+        "CIX CP8180 (Framework mainboard)",
+        Memory(13.9, "copy, one core", f"{REVIEWS}/103"),
+        Arithmetic(f"{ISSUES}/94", hpl=56.391),
+    ),
+    Board(
+        "Intel N150 (GMKtec G3 Plus)",
+        Memory(6.25, "copy, one core", f"{REVIEWS}/64"),
+        Arithmetic(f"{ISSUES}/52", hpl=48.264),
+    ),
+    Board(
+        "Intel N100 (LattePanda Mu, 26 W)",
+        Memory(
+            38.4,
+            ADL_N,
+            f"{NOTEBOOKCHECK}/N100-vs-i3-1215U-vs-Celeron-7300_14932_14098_14140.247596.0.html",
+            limit=True,
+        ),
+        Arithmetic(f"{ISSUES}/30", hpl=63.225),
+    ),
+    Board(
+        "Intel Core i3-1315U (Framework 12)",
+        Memory(9.2, "copy, one core", f"{REVIEWS}/107"),
+        Arithmetic(f"{ISSUES}/97", hpl=64.555),
+    ),
+    Board(
+        "AMD Ryzen AI 5 340 (Framework 13)",
+        Memory(20.0, "copy, one core", f"{REVIEWS}/90"),
+        Arithmetic(f"{ISSUES}/83", hpl=88.787),
+    ),
+    Board(
+        "AMD Ryzen 7 8845HS mini PCs",
+        Memory(
+            89.6,
+            "limit of the memory: two DDR5-5600; the source says programs get 80 to 86",
+            "https://minipcblogs.com/en/a/ryzen-8845hs-mini-pcs-7b-13b-llms",
+            limit=True,
+        ),
+        Arithmetic("https://wlog.flatlib.jp/2024/01/13/ryzen-zen3-vfpbench/", peak=(8, 3.8, 32)),
+    ),
+    Board(
+        "AMD Ryzen AI Max+ 395 (Framework Desktop)",
+        Memory(
+            256.0,
+            "limit of the memory, shared with the GPU",
+            "https://mortenoh.github.io/msai-setup/getting-started/hardware-architecture/",
+            limit=True,
+        ),
+        Arithmetic(f"{ISSUES}/66", hpl=307.84),
+    ),
+    Board("Odroid N2+", Memory(4.3, "copy, one core", SBC_BENCH)),
+    Board(
+        "Intel Core i3-N305",
+        Memory(
+            38.4,
+            ADL_N,
+            f"{NOTEBOOKCHECK}/i3-N305-vs-Celeron-N4100-vs-Celeron-N4000_14926_9424_9426.247596.0.html",
+            limit=True,
+        ),
     ),
     Board(
         "Graviton2, one core",
-        20.9,
-        "read, one core",
-        "https://learn.arm.com/learning-paths/servers-and-cloud-computing/memory-subsystem/streaming-bandwidth",
+        Memory(
+            20.9,
+            "read, one core",
+            "https://learn.arm.com/learning-paths/servers-and-cloud-computing/memory-subsystem/streaming-bandwidth",
+        ),
     ),
     Board(
         "Graviton2, 64 cores",
-        204.8,
-        "limit of the memory",
-        "https://bateloved.github.io/Analyzing-DataCenter-Workloads/analysis.html",
+        Memory(
+            204.8,
+            "limit of the memory",
+            "https://bateloved.github.io/Analyzing-DataCenter-Workloads/analysis.html",
+            limit=True,
+        ),
     ),
     Board(
         "Graviton3, 64 cores",
-        307.2,
-        "limit of the memory",
-        "https://en.wikichip.org/wiki/AWS_Graviton3",
+        Memory(
+            307.2,
+            "limit of the memory",
+            "https://en.wikichip.org/wiki/AWS_Graviton3",
+            limit=True,
+        ),
     ),
     Board(
         "Jetson Orin Nano Super",
-        102.0,
-        "limit of the memory, shared with the GPU; 68 before the Super clocks",
-        "https://www.brojogopalsapui.com/ai-foundations/sub_contents/AI_hardware/jetson_orin_nano_light.html",
+        Memory(
+            102.0,
+            "limit of the memory, shared with the GPU; 68 before the Super clocks",
+            "https://www.brojogopalsapui.com/ai-foundations/sub_contents/AI_hardware/jetson_orin_nano_light.html",
+            limit=True,
+        ),
     ),
     Board(
         "Snapdragon 8 Gen 3 phones",
-        76.8,
-        "limit of the memory",
-        "https://runlocalai.co/hardware/snapdragon-8-gen-3",
+        Memory(
+            76.8,
+            "limit of the memory",
+            "https://runlocalai.co/hardware/snapdragon-8-gen-3",
+            limit=True,
+        ),
     ),
 )
 
@@ -162,30 +269,56 @@ def needs() -> str:
 
 
 def outlook(board: Board, model: str, name: str) -> str:
-    """The estimated real-time factor; without a figure of arithmetic what reading alone needs."""
+    """The estimated real-time factor; a bound where a figure is more than programs reach."""
+    assert board.arithmetic is not None
     work = Work.of_shape(shape_of(model), FORMATS[name])
-    rtf = estimate(work, speed(board.gbs, board.f32 or float("inf"))).rtf
-    return f"{rtf:.1f}" if board.f32 else f"over {rtf:.2f}"
+    rtf = estimate(work, speed(board.memory.gbs, board.arithmetic.gflops)).rtf
+    bound = board.memory.limit or board.arithmetic.peak is not None
+    return f"above {rtf:.1f}" if bound else f"{rtf:.1f}"
+
+
+def share(board: Board, model: str, name: str) -> str:
+    """How much of real time the reading of the weights takes."""
+    work = Work.of_shape(shape_of(model), FORMATS[name])
+    seconds = (work.talker.read_bytes + work.cp.read_bytes) * FRAMES_PER_SECOND / 1e9
+    percent = f"{seconds / board.memory.gbs:.0%}"
+    return f"above {percent}" if board.memory.limit else percent
 
 
 def boards() -> str:
-    """Published figures of boards, and what follows."""
-    columns = [(m, f) for m in MODELS for f in ("q8_0", "q4_0")]
-    heads = " | ".join(f"RTF {m.upper()} {f}" for m, f in columns)
-    lines = [
-        f"| board | memory, GB/s | f32, GFLOP/s | {heads} |",
-        "|---|---|---|" + "---|" * len(columns),
-    ]
+    """Boards with figures of memory and arithmetic, and what follows."""
+    lines = _heads("RTF", "f32, GFLOP/s")
     for b in BOARDS:
-        cells = " | ".join(outlook(b, m, f) for m, f in columns)
-        memory = f"[{b.gbs:g}]({b.gbs_source}): {b.gbs_kind}"
-        lines.append(f"| {b.name} | {memory} | {b.arithmetic} | {cells} |")
+        if b.arithmetic is not None:
+            cells = [b.name, b.memory.cell, b.arithmetic.cell]
+            cells += [outlook(b, m, f) for m, f in _columns()]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def unknown() -> str:
+    """Boards of which only the memory is known."""
+    lines = _heads("reading,")
+    for b in BOARDS:
+        if b.arithmetic is None:
+            cells = [b.name, b.memory.cell, *(share(b, m, f) for m, f in _columns())]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _columns() -> list[tuple[str, str]]:
+    return [(model, name) for model in MODELS for name in SHOWN]
+
+
+def _heads(figure: str, *more: str) -> list[str]:
+    """The first lines of a table."""
+    heads = ["board", "memory, GB/s", *more, *(f"{figure} {m.upper()} {f}" for m, f in _columns())]
+    return [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
 
 
 def filled(page: str) -> str:
     """The page with its tables, each between `<!-- NAME -->` and `<!-- /NAME -->`."""
-    for name, table in (("needs", needs()), ("boards", boards())):
+    for name, table in (("needs", needs()), ("boards", boards()), ("unknown", unknown())):
         page, found = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
             lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}",

@@ -35,7 +35,8 @@ PATTERNS = {
     "upsampling": r"^\| decoder \|.*upsampling ([\d.]+)",
     "vocoder": r"^\| decoder \|.*vocoder ([\d.]+)",
 }
-SERVER = r"of it added by the server, median \(p90\) \| [\d.]+ \([\d.]+\) ms \| ([\d.]+) "
+# Of the model's column, below the line of the same layout.
+SERVER = r"first audio, WebSocket, {} \|.*\n\| of it added by the server, .*? ms \| ([\d.]+) "
 
 STYLE = """
   text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
@@ -45,13 +46,15 @@ STYLE = """
   .label { text-anchor: end }
   .inside { fill: #ffffff; text-anchor: middle; font-size: 12px }
   .panel { fill: #ffffff; stroke: #d1d9e0 }
-  .a { fill: #0969da } .b { fill: #1a7f37 } .c { fill: #9a6700 } .d { fill: #8250df }
+  .engine { fill: #0969da } .server { fill: #9a6700 } .talker { fill: #1a7f37 }
+  .cp { fill: #8250df } .pre { fill: #1b7c83 } .vocoder { fill: #bf3989 }
   .limit { stroke: #cf222e; stroke-width: 1.5; stroke-dasharray: 5 3 }
   .limit-text { fill: #cf222e; font-size: 12px }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc } .note { fill: #9198a1 } .inside { fill: #ffffff }
     .panel { fill: #0d1117; stroke: #3d444d }
-    .a { fill: #1f6feb } .b { fill: #238636 } .c { fill: #9e6a03 } .d { fill: #8957e5 }
+    .engine { fill: #1f6feb } .server { fill: #d29922 } .talker { fill: #238636 }
+    .cp { fill: #8957e5 } .pre { fill: #2b7489 } .vocoder { fill: #bf4b8a }
     .limit { stroke: #f85149 } .limit-text { fill: #f85149 }
   }
 """
@@ -59,21 +62,34 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one entry of PERF.md."""
+    """Of one entry of PERF.md; the server's share by layout of the text has one of its own."""
 
     title: str
     ms: dict[str, float]
-    server_ms: float
+    server_streaming_ms: float
+    server_whole_ms: float
+
+    def first_sound(self) -> list[tuple[str, float, float]]:
+        """Rows of the upper half: name, milliseconds of the engine and of the server."""
+        ms, streaming, whole = self.ms, self.server_streaming_ms, self.server_whole_ms
+        return [
+            ("text as it is written, voice known", ms["streaming_again"], streaming),
+            ("... first time in a voice", ms["streaming_first"], streaming),
+            ("whole text first, voice known", ms["whole_again"], whole),
+            ("... first time in a voice", ms["whole_first"], whole),
+        ]
 
 
 def read_figures(text: str) -> Figures:
     """From the newest entry of PERF.md that has them all.  Raises LookupError."""
-    server = re.search(SERVER, text)
+    streaming = re.search(SERVER.format("text as it comes"), text)
+    whole = re.search(SERVER.format("whole text"), text)
     for entry in re.split(r"^## ", text, flags=re.M)[1:]:
         found = {name: re.search(p, entry, re.M) for name, p in PATTERNS.items()}
         ms = {name: float(match[1]) for name, match in found.items() if match}
-        if len(ms) == len(PATTERNS) and server:
-            return Figures(entry.splitlines()[0], ms, float(server[1]))
+        if len(ms) == len(PATTERNS) and streaming and whole:
+            title = entry.splitlines()[0]
+            return Figures(title, ms, float(streaming[1]), float(whole[1]))
     raise LookupError(f"no entry of PERF.md has {', '.join(PATTERNS)} and the server's share")
 
 
@@ -102,23 +118,18 @@ def label(y: int, text: str) -> str:
 
 def first_sound(figures: Figures, top: int) -> list[str]:
     """The upper half: from the text to the first sound."""
-    ms, server = figures.ms, figures.server_ms
-    rows = [
-        ("text as it is written, voice known", ms["streaming_again"]),
-        ("... first time in a voice", ms["streaming_first"]),
-        ("whole text first, voice known", ms["whole_again"]),
-        ("... first time in a voice", ms["whole_first"]),
-    ]
-    scale = (RIGHT - LEFT - 60) / (max(v for _, v in rows) + server)
+    rows = figures.first_sound()
+    scale = (RIGHT - LEFT - 60) / max(engine + server for _, engine, server in rows)
     drawn = [f'<text class="title" x="20" y="{top}">Text to first sound</text>']
-    for i, (name, value) in enumerate(rows):
+    for i, (name, engine, server) in enumerate(rows):
         y = top + 14 + i * ROW
-        parts = [("engine", value, "a"), ("server", server, "c")]
+        parts = [("engine", engine, "engine"), ("server", server, "server")]
         drawn += [label(y, name), *bar(y, parts, scale)]
     y = top + 14 + len(rows) * ROW + 12
     drawn.append(
         f'<text class="note" x="{LEFT}" y="{y}">engine: prompt, first frame, its sound; '
-        f"the sliver at the end is the server: {server:g} ms</text>"
+        f"the sliver at the end: server, {figures.server_streaming_ms:g} ms "
+        f"(whole text: {figures.server_whole_ms:g})</text>"
     )
     return drawn
 
@@ -128,12 +139,15 @@ def one_frame(figures: Figures, top: int) -> list[str]:
     ms = figures.ms
     rest = ms["decoder"] - ms["pre-transformer"] - ms["upsampling"] - ms["vocoder"]
     lanes = [
-        ("generator thread", [("talker", ms["talker"], "a"), ("code predictor", ms["cp"], "d")]),
+        (
+            "generator thread",
+            [("talker", ms["talker"], "talker"), ("code predictor", ms["cp"], "cp")],
+        ),
         (
             "decoder thread",
             [
-                ("pre", ms["pre-transformer"] + ms["upsampling"] + max(0.0, rest), "c"),
-                ("vocoder", ms["vocoder"], "b"),
+                ("pre", ms["pre-transformer"] + ms["upsampling"] + max(0.0, rest), "pre"),
+                ("vocoder", ms["vocoder"], "vocoder"),
             ],
         ),
     ]
@@ -159,8 +173,9 @@ def draw(figures: Figures) -> str:
     upper, lower = 34, 208
     height = lower + 14 + 2 * ROW + 58
     ms = figures.ms
+    sums = [engine + server for _, engine, server in figures.first_sound()]
     described = (
-        f"First sound {ms['streaming_again']:g} to {ms['whole_first']:g} ms after the text; "
+        f"First sound {min(sums):.0f} to {max(sums):.0f} ms after the text; "
         f"a frame of 80 ms takes {ms['talker'] + ms['cp']:g} ms of codes "
         f"and {ms['decoder']:g} ms of decoding."
     )

@@ -42,7 +42,7 @@ serve() {
     setsid "$@" > server.log 2>&1 &
     echo $! > server.pid
     for _ in $(seq 1800); do
-        curl -sf "http://127.0.0.1:$KZTTS_PORT/readyz" > /dev/null && return 0
+        curl -s "http://127.0.0.1:$KZTTS_PORT/readyz" > /dev/null 2>&1 && return 0
         kill -0 "$(cat server.pid)" || break
         sleep 0.1
     done
@@ -100,7 +100,7 @@ class Sandbox:
         home.mkdir()
         (folder / "tmp").mkdir()
         self._mark = str(folder)
-        (home / ".curlrc").write_text("fail\nshow-error\n")  # an HTTP error is a failure
+        (home / ".curlrc").write_text("fail-with-body\nshow-error\n")  # an HTTP error is a failure
         self.port, self._wyoming_port = _free_port(), _free_port()
         bin_folder = Path(sys.executable).parent
         self._environment = {

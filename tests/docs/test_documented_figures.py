@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from documents import ROOT, documents, name_of
 
+from kazeia_engine.binding import stage_names
 from kazeia_server.app import create_app
+from kazeia_server.ops import auth
 from kazeia_server.settings import Settings
 
 FIGURES = ROOT / "engine_native" / "figures"
@@ -50,6 +52,28 @@ def test_the_parts_of_a_frame_are_its_whole() -> None:
     assert ms["pre-transformer"] + ms["upsampling"] + ms["vocoder"] <= ms["decoder"]
 
 
+def test_the_picture_says_what_its_bars_say() -> None:
+    picture = latency.draw(latency.read_figures(PERF))
+    bars = [int(ms) for ms in re.findall(r">(\d+) ms</text>", picture)][:4]
+    assert f'aria-label="First sound {min(bars)} to {max(bars)} ms' in picture
+
+
+def test_the_servers_share_is_that_of_the_layout() -> None:
+    figures = latency.read_figures(PERF)
+    assert (figures.server_streaming_ms, figures.server_whole_ms) == (4.7, 3.7)
+    changed = re.sub(r"(3\.5 \(3\.9\) ms \| )3\.7", r"\g<1>9.5", PERF)
+    assert latency.read_figures(changed).server_whole_ms == 9.5
+    assert latency.read_figures(changed).server_streaming_ms == 4.7
+
+
+def test_a_colour_means_one_thing() -> None:
+    for colours in latency.STYLE.split("@media"):
+        fills = dict(
+            re.findall(r"\.(engine|server|talker|cp|pre|vocoder) {\s*fill: (\S+)", colours)
+        )
+        assert len(fills) == len(set(fills.values())) == 6
+
+
 def test_another_table_is_seen() -> None:
     page = boards.PAGE.read_text("utf-8")
     assert boards.filled(page.replace("| 22.0 |", "| 23.0 |")) == page
@@ -70,6 +94,38 @@ def test_what_real_time_needs_by_hand() -> None:
         f"| 0.6B | q8_0 | {talker * 34 / 32 / 1e6:.0f} + {cp * 34 / 32 / 1e6:.0f} | 22.0 |"
         in boards.needs()
     )
+
+
+def test_a_boards_rtf_by_hand() -> None:
+    """2.58 GFLOP of the code predictor and 4.96 of the decoder a frame; the table has 0.471 GB."""
+    assert boards.SHOWN == ("q8_0", "q4_0 talker, q8_0 CP")
+    board = boards.Board(
+        "a board", boards.Memory(20.0, "", ""), boards.Arithmetic("", measured=100.0)
+    )
+    rtf = (0.471 / 20 + 1.287 / 20 + 4.959 / 100) * 12.5
+    assert boards.outlook(board, "0.6b", "q8_0") == f"{rtf:.1f}" == "1.7"
+
+
+def test_what_no_program_reaches_is_marked() -> None:
+    limit = boards.Memory(40.0, "", "", limit=True)
+    read = boards.Memory(40.0, "", "")
+    peak = boards.Arithmetic("", peak=(8, 3.0, 32))
+    done = boards.Arithmetic("", hpl=384.0)
+    assert peak.gflops == done.gflops == 768
+    marked = [
+        boards.outlook(boards.Board("a board", memory, arithmetic), "0.6b", "q8_0")
+        for memory, arithmetic in ((read, done), (limit, done), (read, peak))
+    ]
+    assert marked == ["0.6", "above 0.6", "above 0.6"]
+    assert boards.share(boards.Board("a board", read), "0.6b", "q8_0") == "55%"
+    assert boards.share(boards.Board("a board", limit), "0.6b", "q8_0") == "above 55%"
+
+
+def test_a_board_is_in_one_table() -> None:
+    known, unknown = boards.boards(), boards.unknown()
+    for board in boards.BOARDS:
+        assert (f"| {board.name} |" in known) != (f"| {board.name} |" in unknown)
+        assert (f"| {board.name} |" in unknown) == (board.arithmetic is None)
 
 
 def metrics() -> set[str]:
@@ -100,3 +156,20 @@ def test_operations_names_every_metric() -> None:
         if m.startswith("kazeia_") and not re.search(r"_(bucket|sum|count)$", m) and m not in text
     ]
     assert unnamed == []
+
+
+def test_security_names_every_open_path() -> None:
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    listed = text.partition("Open without a key")[2].partition("They name")[0]
+    named = set(re.findall(r"`(/[^`]*)`", listed))
+    assert named == auth._PUBLIC_PATHS | {"/web/"}
+
+
+def test_every_stage_is_explained() -> None:
+    perf = PERF.partition("| `prefill` |")
+    explained = (perf[1] + perf[2]).partition("`--compare`")[0]
+    assert set(re.findall(r"`([a-z]+)`", explained)) - {"bench"} == set(stage_names())
+    row = re.search(r"kazeia_stage_seconds_total.*", (ROOT / "server/OPERATIONS.md").read_text())
+    assert row is not None
+    profiled_only = {"quant", "preconv", "pretr", "upsample", "bigvgan"}
+    assert set(re.findall(r"`([a-z]+)`", row[0])) == set(stage_names()) - profiled_only
