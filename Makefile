@@ -201,6 +201,7 @@ wheel: install ## wheels for machines without a compiler, into dist/: Kazeia and
 	$(PIP) wheel -q --no-deps -w build/wheel $(LLAMA)
 	$(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel/raw .
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --exclude 'libggml*' -w build/wheel build/wheel/raw/kazeia-*.whl
+	rm -f dist/kazeia-*.whl dist/llama_cpp_python-*.whl # of another version: dist/*.whl is installed
 	mv build/wheel/*.whl dist/
 
 check: lint types test asan tsan cross-arm ## what CI runs

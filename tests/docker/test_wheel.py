@@ -95,9 +95,16 @@ def test_install_and_speak_without_a_compiler(
         return done.stdout + done.stderr
 
     pip = str(path / "pip")
-    (llama,) = wheelhouse.glob("llama_cpp_python-*.whl")
-    call(pip, "install", "-q", "--no-index", "--no-deps", str(llama), str(kazeia_wheel(wheelhouse)))
-    call(pip, "install", "-q", "--only-binary=:all:", "--find-links", str(wheelhouse), "kazeia")
+    wheels = [str(wheel) for wheel in wheelhouse.glob("*.whl")]
+    call(pip, "install", "-q", "--only-binary=:all:", *wheels)
+    # An upgrade to a build of the same version, as docker/README.md has it.
+    (installed,) = tmp_path.glob("venv/lib/python*/site-packages/kazeia_server/__init__.py")
+    as_built = installed.read_text("utf-8")
+    installed.write_text("OLD = True\n", "utf-8")
+    call(pip, "install", "-q", "--only-binary=:all:", *wheels)
+    assert installed.read_text("utf-8") != as_built
+    call(pip, "install", "-q", "--force-reinstall", "--no-deps", *wheels)
+    assert installed.read_text("utf-8") == as_built
     call(pip, "check")
     kazeia = str(path / "kazeia")
     call(kazeia, "synth", "--size", "tiny", "-o", "tiny")

@@ -128,6 +128,22 @@ def test_a_board_is_in_one_table() -> None:
         assert (f"| {board.name} |" in unknown) == (board.arithmetic is None)
 
 
+def memory_beside_the_files(text: str) -> list[str]:
+    """GB that a process needs beside its model's files, wherever a text says it."""
+    return re.findall(r"files (?:and|\+) ([\d.]+) GB", " ".join(text.split()))
+
+
+def test_memory_is_one_figure_and_the_measured_one() -> None:
+    told = {name_of(d): memory_beside_the_files(d.read_text("utf-8")) for d in documents()}
+    told = {name: figures for name, figures in told.items() if figures}
+    assert {"server/OPERATIONS.md", "engine_native/BOARDS.md", "docker/README.md"} <= set(told)
+    newest = re.search(r"peak memory <= file \+ [^|]*\| \+ (\d+) MB \|", PERF)
+    assert newest is not None
+    measured = f"{int(newest[1]) / 1000:.1f}"
+    assert {name: f for name, f in told.items() if set(f) != {measured}} == {}
+    assert memory_beside_the_files("the\nfiles and\n0.5 GB") == ["0.5"]
+
+
 def metrics() -> set[str]:
     """The names a server's /metrics can show."""
     registry = create_app(Settings(wyoming_port=None)).state.metrics.registry
