@@ -65,7 +65,8 @@ def load_model(settings: Settings) -> EngineModel:
             "`kazeia convert` and `kazeia synth` make them"
         )
     try:
-        from kazeia_engine import Devices, Guard, Model, device_list
+        from kazeia_engine import Devices, Guard, Model
+        from kazeia_engine.devices import device_list
         from kazeia_engine.errors import KazeiaError
     except (ImportError, OSError) as error:
         raise VoiceLoadError(f"the engine cannot be used: {error}") from error
