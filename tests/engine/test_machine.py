@@ -188,7 +188,7 @@ def test_outlook_follows_the_machine() -> None:
     # 1.65 G weights a frame at 8.5 bits, 12.5 frames a second: 22 GB a second.
     assert math.isclose(by_name["0.6b", "q8_0"].gb_per_second, 22, rel_tol=0.02)
     assert by_name["0.6b", "q8_0"].rtf < by_name["1.7b", "q8_0"].rtf
-    smaller = by_name["1.7b", "talker q4_k, code predictor q8_0"]
+    smaller = by_name["1.7b", "talker q4_0, code predictor q8_0"]
     assert smaller.gb_per_second < by_name["1.7b", "q8_0"].gb_per_second
 
 

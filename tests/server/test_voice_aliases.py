@@ -97,9 +97,10 @@ def test_an_alias_to_nowhere_says_so() -> None:
 
 
 @pytest.mark.parametrize("entry", ["narrator", "=vivian", "narrator=", " = "])
-def test_a_setting_that_is_no_alias(entry: str) -> None:
+def test_a_setting_that_is_no_alias(monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
+    monkeypatch.setenv("KZTTS_VOICE_ALIASES", f"reader=vivian,{entry}")
     with pytest.raises(InvalidRequest, match=r"KZTTS_VOICE_ALIASES: .*of the form alias=voice"):
-        load_settings(voice_aliases=(entry,))
+        load_settings()
 
 
 def test_a_real_voice_wins_over_its_alias() -> None:
