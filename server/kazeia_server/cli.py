@@ -94,16 +94,17 @@ _MaxRows = Annotated[
     int | None,
     typer.Option("--max-rows", help="Most rows of a product on a device, 64 or more; 0: any."),
 ]
+_Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help='File to write; "-": WAV on standard output.'),
+]
 _Text = Annotated[str, typer.Argument(help='What to say; "-" reads it from standard input.')]
 
 
 @app.command()
 def say(
     text: _Text,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help='File to write; "-": WAV on standard output.'),
-    ] = None,
+    output: _Output = None,
     play: Annotated[bool, typer.Option("--play", help="Play it while it is made.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print figures afterwards.")] = False,
     model: _Model = None,
@@ -182,10 +183,7 @@ def speak(
     text: Annotated[
         str, typer.Argument(help='What to say; "-": standard input, spoken while it comes.')
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help='File to write; "-": WAV on standard output.'),
-    ] = None,
+    output: _Output = None,
     play: Annotated[bool, typer.Option("--play", help="Play it while it is made.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print figures afterwards.")] = False,
     url: Annotated[

@@ -29,17 +29,6 @@ MAIN = (sys.executable, "-m", "kazeia_server.cli")
 Ran = subprocess.CompletedProcess[bytes]
 
 
-@pytest.fixture
-def voice() -> FakeVoice:
-    return FakeVoice(n_chunks=3)
-
-
-@pytest.fixture
-def live(voice: FakeVoice) -> Iterator[Live]:
-    with serving(voice) as live:
-        yield live
-
-
 def ran(
     live: Live, *args: str | Path, command: tuple[str, ...] = LIGHT, stdin: bytes = b"", **env: str
 ) -> Ran:

@@ -10,13 +10,12 @@ import subprocess
 import sys
 import threading
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from client_tools import spoken
 from fake_voice import FRAME, RATE, FakeVoice
-from live import Live, serving, until
+from live import Live, until
 
 CLIENT = Path(__file__).parents[2] / "clients" / "python"
 EXAMPLES = sorted((CLIENT / "examples").glob("*.py"))
@@ -24,17 +23,6 @@ DOUBLE = Path(__file__).parent / "sounddevice_double"
 README = (CLIENT / "README.md").read_text("utf-8")
 PYTHON_BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
 COMMANDS = [line for line in re.findall(r"^ {4}(\S.*)$", README, re.M) if "kazeia-client " in line]
-
-
-@pytest.fixture
-def voice() -> FakeVoice:
-    return FakeVoice(n_chunks=3)
-
-
-@pytest.fixture
-def live(voice: FakeVoice) -> Iterator[Live]:
-    with serving(voice) as live:
-        yield live
 
 
 def environment(live: Live, played: Path) -> dict[str, str]:

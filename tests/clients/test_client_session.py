@@ -33,17 +33,6 @@ from kazeia_server.errors import EngineFailure
 
 
 @pytest.fixture
-def voice() -> FakeVoice:
-    return FakeVoice(n_chunks=3)
-
-
-@pytest.fixture
-def live(voice: FakeVoice) -> Iterator[Live]:
-    with serving(voice) as live:
-        yield live
-
-
-@pytest.fixture
 def session(live: Live) -> Iterator[Session]:
     with Client(live.url) as client, client.session() as session:
         yield session

@@ -35,17 +35,6 @@ DOUBLE = Path(__file__).parent / "sounddevice_double"
 
 
 @pytest.fixture
-def voice() -> FakeVoice:
-    return FakeVoice(n_chunks=3)
-
-
-@pytest.fixture
-def live(voice: FakeVoice) -> Iterator[Live]:
-    with serving(voice) as live:
-        yield live
-
-
-@pytest.fixture
 def client(live: Live) -> Iterator[Client]:
     with Client(live.url) as client:
         yield client
