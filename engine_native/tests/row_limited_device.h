@@ -18,7 +18,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/device.h"
+#include "runtime/backend.h"
 #include "runtime/status.h"
 
 // The interface between ggml and its devices, in the layout of ggml 0.25.  The wheel installs no

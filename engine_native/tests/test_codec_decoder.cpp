@@ -1,4 +1,4 @@
-#include "model/codec_decoder.h"
+#include "model/codec/kernel_decoder.h"
 
 #include <atomic>
 #include <cstring>

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "engine/engine.h"
-#include "engine/placement.h"
+#include "engine/inspect/placement.h"
 #include "row_limited_device.h"
 #include "testing.h"
 #include "tiny_model.h"

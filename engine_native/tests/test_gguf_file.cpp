@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "engine/model.h"
+#include "model/model.h"
 #include "testing.h"
 #include "tiny_model.h"
 

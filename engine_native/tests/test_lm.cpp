@@ -1,11 +1,11 @@
-#include "nn/lm.h"
+#include "nn/lm/lm.h"
 
 #include <cstring>
 #include <thread>
 
-#include "engine/model.h"
-#include "model/code_predictor.h"
-#include "model/talker.h"
+#include "model/lm/code_predictor.h"
+#include "model/lm/talker.h"
+#include "model/model.h"
 #include "testing.h"
 #include "tiny_model.h"
 

@@ -1,4 +1,5 @@
-#include "engine/measure.h"
+#include "engine/inspect/machine_speed.h"
+#include "engine/inspect/pass_times.h"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
-#include "nn/minimal_filter.h"
+#include "nn/conv/minimal_filter.h"
 
 #include <cstring>
 #include <set>
 
-#include "nn/convolution.h"
+#include "nn/conv/convolution.h"
 #include "testing.h"
 #include "tiny_model.h"
 

@@ -1,4 +1,4 @@
-#include "model/sampler.h"
+#include "model/lm/sampler.h"
 
 #include <map>
 

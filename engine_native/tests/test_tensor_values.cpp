@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "nn/layers.h"
+#include "nn/conv/layers.h"
 #include "testing.h"
 #include "tiny_model.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/backend.h"
 #include "testing.h"
 
 namespace kz::testing {

@@ -4,9 +4,10 @@
 #include <cstring>
 
 #include "engine/engine.h"
-#include "engine/measure.h"
-#include "engine/placement.h"
-#include "engine/trace.h"
+#include "engine/inspect/machine_speed.h"
+#include "engine/inspect/pass_times.h"
+#include "engine/inspect/placement.h"
+#include "engine/inspect/trace.h"
 #include "nn/kernels/quant_kernels.h"
 #include "runtime/sized.h"
 #include "runtime/status.h"

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/model.h"
 #include "engine/prefix_cache.h"
-#include "model/code_predictor.h"
-#include "model/sampler.h"
-#include "model/talker.h"
+#include "model/lm/code_predictor.h"
+#include "model/lm/sampler.h"
+#include "model/lm/talker.h"
+#include "model/model.h"
 
 namespace kz {
 

@@ -6,7 +6,7 @@
 #include <list>
 #include <vector>
 
-#include "nn/kv_cache.h"
+#include "nn/lm/kv_cache.h"
 
 namespace kz {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/backend.h"
 
 namespace kz {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/aligned.h"
-#include "runtime/device.h"
+#include "runtime/backend.h"
 
 namespace kz {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/minimal_filter.h"
+#include "nn/conv/minimal_filter.h"
 #include "runtime/aligned.h"
 
 namespace kz {

@@ -1,0 +1,249 @@
+// Weights of the decoder's graph: read, laid out tap by tap, placed on the device.
+#include <algorithm>
+#include <string>
+
+#include "model/codec/graph_decoder.h"
+#include "runtime/status.h"
+
+namespace kz {
+
+namespace {
+
+constexpr int kMostTaps = 8;  // what a graph has room for
+
+// Adds the tensors of layers; their values are read when they have memory.
+class Loader {
+  public:
+    Loader(const GgufFile &f, CodecGraphWeights &w) : f_(f), w_(w) {}
+
+    ggml_tensor *vector(const std::string &name, int n) {
+        const ggml_tensor *t = f_.require(name, {n});
+        return w_.tensors->add(name, GGML_TYPE_F32, {n},
+                               [this, t](ggml_tensor *to) { set(to, f_.read_f32(t)); });
+    }
+
+    GraphLinear linear(const std::string &weight, const std::string &bias, int in, int out) {
+        const ggml_tensor *t = f_.require(weight, {in, out});
+        GraphLinear l;
+        l.w = w_.tensors->add(weight, GGML_TYPE_F32, {in, out},
+                              [this, t](ggml_tensor *to) { set(to, f_.read_f32(t)); });
+        if (!bias.empty()) l.bias = vector(bias, out);
+        return l;
+    }
+
+    GraphSnake snake(const std::string &name, int n) {
+        return {vector(name + ".alpha", n), vector(name + ".beta", n)};
+    }
+
+    // File: [out][in][taps].
+    GraphConv conv(const std::string &name, int in, int out, int dilation) {
+        const ggml_tensor *t = f_.require(name + ".weight", {-1, in, out});
+        const int taps = taps_of(t);
+        GraphConv c;
+        c.dilation = dilation;
+        for (int tap = 0; tap < taps; tap++) {
+            c.taps.push_back(add_tap(name, tap, in, out, [this, t, tap, taps](float *to) {
+                const FloatBuffer &w = values(t);
+                for (size_t i = 0; i < w.size() / static_cast<size_t>(taps); i++)
+                    to[i] = w[i * static_cast<size_t>(taps) + static_cast<size_t>(tap)];
+            }));
+        }
+        c.bias = vector(name + ".bias", out);
+        c.carry = carry(in, (taps - 1) * dilation);
+        return c;
+    }
+
+    // File: [in][out][kernel]; outputs of the older step come from the end of the kernel.
+    GraphConv transposed(const std::string &name, int in, int out, int stride) {
+        const ggml_tensor *t = f_.require(name + ".weight", {-1, out, in});
+        const auto kernel = static_cast<int>(t->ne[0]);
+        if (kernel < stride || kernel > 2 * stride) {
+            fail(KZ_ERR_FORMAT, "%s: tensor %s has kernel %d for stride %d", f_.path().c_str(),
+                 t->name, kernel, stride);
+        }
+        const int taps = kernel > stride ? 2 : 1;
+        GraphConv c;
+        c.stride = stride;
+        for (int tap = 0; tap < taps; tap++) {
+            const int begin = (taps - 1 - tap) * stride, end = std::min(kernel, begin + stride);
+            const auto fill = [this, t, in, out, kernel, begin, end](float *to) {
+                const FloatBuffer &w = values(t);
+                for (int j = begin; j < end; j++) {
+                    for (int o = 0; o < out; o++) {
+                        float *row = to + (static_cast<ptrdiff_t>(j - begin) * out + o) * in;
+                        for (int i = 0; i < in; i++)
+                            row[i] = w[(static_cast<size_t>(i) * out + o) * kernel + j];
+                    }
+                }
+            };
+            c.taps.push_back(add_tap(name, tap, in, out * stride, fill));
+        }
+        c.bias = vector(name + ".bias", out);
+        c.carry = carry(in, taps - 1);
+        return c;
+    }
+
+    // One filter per channel; file: [channels][taps].
+    void depthwise(GraphUpsample &s, const std::string &name, int channels) {
+        const ggml_tensor *t = f_.require(name + ".weight", {-1, 1, channels});
+        const int taps = taps_of(t);
+        for (int tap = 0; tap < taps; tap++) {
+            s.depthwise.push_back(
+                add_tap(name, tap, channels, 1, [this, t, tap, taps, channels](float *to) {
+                    const FloatBuffer &w = values(t);
+                    for (int i = 0; i < channels; i++)
+                        to[i] = w[static_cast<size_t>(i) * taps + tap];
+                }));
+        }
+        s.depthwise_bias = vector(name + ".bias", channels);
+        s.depthwise_carry = carry(channels, taps - 1);
+    }
+
+    Carry carry(int width, int rows) {
+        const Carry c{width, rows, w_.state_floats};
+        w_.state_floats += static_cast<size_t>(width) * static_cast<size_t>(rows);
+        return c;
+    }
+
+  private:
+    int taps_of(const ggml_tensor *t) const {
+        if (t->ne[0] > kMostTaps) {
+            fail(KZ_ERR_FORMAT, "%s: tensor %s has %lld taps, expected at most %d on a device",
+                 f_.path().c_str(), t->name, static_cast<long long>(t->ne[0]), kMostTaps);
+        }
+        return static_cast<int>(t->ne[0]);
+    }
+
+    template <typename F>
+    ggml_tensor *add_tap(const std::string &name, int tap, int in, int out, F fill) {
+        return w_.tensors->add(name + "." + std::to_string(tap), GGML_TYPE_F32, {in, out},
+                               [fill](ggml_tensor *to) {
+                                   FloatBuffer part(static_cast<size_t>(ggml_nelements(to)), 0.0f);
+                                   fill(part.data());
+                                   set(to, part);
+                               });
+    }
+    static void set(ggml_tensor *to, const FloatBuffer &values) {
+        ggml_backend_tensor_set(to, values.data(), 0, ggml_nbytes(to));
+    }
+    // The taps of a tensor are filled one after the other: it is read once.
+    const FloatBuffer &values(const ggml_tensor *t) {
+        if (t != read_) values_ = f_.read_f32(t);
+        read_ = t;
+        return values_;
+    }
+
+    const GgufFile &f_;
+    CodecGraphWeights &w_;
+    const ggml_tensor *read_ = nullptr;
+    FloatBuffer values_;
+};
+
+GraphPreLayer read_layer(Loader &l, const CodecConfig &c, int index) {
+    const std::string p = "a.gen.wav.tfm.blk." + std::to_string(index) + ".";
+    const BlockConfig &b = c.block;
+    const auto matrix = [&](const char *name, int in, int out) {
+        return l.linear(p + name + ".weight", "", in, out);
+    };
+    return {l.vector(p + "ln1.weight", b.hidden),     l.vector(p + "ln2.weight", b.hidden),
+            l.vector(p + "ls1.weight", b.hidden),     l.vector(p + "ls2.weight", b.hidden),
+            matrix("attn_q", b.hidden, b.q_width()),  matrix("attn_k", b.hidden, b.kv_width()),
+            matrix("attn_v", b.hidden, b.kv_width()), matrix("attn_out", b.q_width(), b.hidden),
+            matrix("ffn_gate", b.hidden, b.ffn),      matrix("ffn_up", b.hidden, b.ffn),
+            matrix("ffn_down", b.ffn, b.hidden),      l.carry(b.kv_width(), c.window - 1),
+            l.carry(b.kv_width(), c.window - 1)};
+}
+
+GraphUpsample read_upsample(Loader &l, const CodecConfig &c, size_t index) {
+    const std::string p = "a.gen.wav.up.blk." + std::to_string(index) + ".";
+    GraphUpsample s;
+    s.conv = l.transposed(p + "conv", c.latent, c.latent, c.upsample[index]);
+    l.depthwise(s, p + "dwconv", c.latent);
+    s.norm_w = l.vector(p + "norm.weight", c.latent);
+    s.norm_b = l.vector(p + "norm.bias", c.latent);
+    s.pw1 = l.linear(p + "pw1.weight", p + "pw1.bias", c.latent, c.upsample_ffn);
+    s.pw2 = l.linear(p + "pw2.weight", p + "pw2.bias", c.upsample_ffn, c.latent);
+    s.gamma = l.vector(p + "gamma", c.latent);
+    return s;
+}
+
+GraphDacBlock read_block(Loader &l, const GgufFile &f, const CodecConfig &c, size_t index) {
+    const std::string p = "a.gen.wav.dac.blk." + std::to_string(index) + ".";
+    const int in = c.channels[index], out = c.channels[index + 1];
+    GraphDacBlock b;
+    b.snake = l.snake(p + "snake", in);
+    b.conv = l.transposed(p + "conv", in, out, c.rates[index]);
+    for (int u = 0; u < 3; u++) {
+        const std::string r = p + "res." + std::to_string(u) + ".";
+        b.res[u].act1 = l.snake(r + "act1", out);
+        b.res[u].conv1 = l.conv(r + "conv1", out, out, kDilations[u]);
+        b.res[u].act2 = l.snake(r + "act2", out);
+        // A 1-tap convolution is a product per step; the file keeps its tap dimension.
+        const GraphConv conv2 = l.conv(r + "conv2", out, out, 1);
+        if (conv2.taps.size() != 1) {
+            fail(KZ_ERR_FORMAT, "%s: tensor %sconv2.weight has %zu taps, expected 1",
+                 f.path().c_str(), r.c_str(), conv2.taps.size());
+        }
+        b.res[u].conv2 = {conv2.taps[0], conv2.bias};
+    }
+    return b;
+}
+
+void read_all(Loader &l, const GgufFile &f, CodecGraphWeights &w) {
+    const CodecConfig &c = w.config;
+    const std::string p = "a.gen.wav.";
+    w.quant_first = l.linear(p + "quant.first.out_proj.weight", "", c.codebook_dim, c.quant_out);
+    w.quant_rest = l.linear(p + "quant.rest.out_proj.weight", "", c.codebook_dim, c.quant_out);
+    w.pre_conv = l.conv(p + "pre_conv", c.quant_out, c.latent, 1);
+    w.in_proj =
+        l.linear(p + "tfm.in_proj.weight", p + "tfm.in_proj.bias", c.latent, c.block.hidden);
+    for (int i = 0; i < c.layers; i++) w.layers.push_back(read_layer(l, c, i));
+    w.output_norm = l.vector(p + "tfm.output_norm.weight", c.block.hidden);
+    w.out_proj =
+        l.linear(p + "tfm.out_proj.weight", p + "tfm.out_proj.bias", c.block.hidden, c.latent);
+    for (size_t i = 0; i < c.upsample.size(); i++) w.upsample.push_back(read_upsample(l, c, i));
+    w.entry = l.conv(p + "dac.entry", c.latent, c.channels[0], 1);
+    for (size_t i = 0; i < c.rates.size(); i++) w.blocks.push_back(read_block(l, f, c, i));
+    w.post_snake = l.snake(p + "dac.post_snake", c.channels.back());
+    w.post_conv = l.conv(p + "dac.post_conv", c.channels.back(), 1, 1);
+}
+
+}  // namespace
+
+int CodecGraphWeights::longest_chunk() const {
+    constexpr int kMostPieces = 16;
+    int frames = Decoder::kMaxFrames;
+    while (max_rows > 0 && frames > 1 && frames * config.samples_per_frame > kMostPieces * max_rows)
+        frames /= 2;
+    return frames;
+}
+
+void CodecGraphWeights::place(PlacedTensors &placed, ggml_tensor *state, bool weights) const {
+    PlacedGraph one(codec_graph_nodes(*this, 1)), most(codec_graph_nodes(*this, longest_chunk()));
+    build_codec_graph(one, *this, state, 1, false);
+    build_codec_graph(most, *this, state, longest_chunk(), false);
+    placed.place(device, {one.graph(), most.graph()}, weights);
+}
+
+CodecGraphWeights load_codec_graph(const GgufFile &f, const Kernels &kernels,
+                                   ggml_backend_dev_t device, int max_rows) {
+    CodecGraphWeights w;
+    w.config = read_codec_config(f);
+    w.device = device;
+    w.max_rows = max_rows;
+    w.kernels = &kernels;
+    const CodecConfig &c = w.config;
+    w.codebooks = Codebooks(f, c);
+    const size_t most =
+        64 + static_cast<size_t>(c.layers) * 12 + c.upsample.size() * 32 + c.rates.size() * 64;
+    w.tensors = std::make_unique<PlacedTensors>(most);
+    Loader loader(f, w);
+    read_all(loader, f, w);
+
+    PlacedTensors state(1);
+    w.place(*w.tensors, state.add("state", GGML_TYPE_F32, {static_cast<int64_t>(w.state_floats)}),
+            true);
+    return w;
+}
+
+}  // namespace kz

@@ -1,0 +1,42 @@
+// Causal attention of the Qwen3 kind over a KV cache: RMSNorm of every head of q and k, RoPE, the
+// write into the cache, grouped heads.
+#pragma once
+
+#include "nn/kernels/float_kernels.h"
+#include "nn/lm/kv_cache.h"
+#include "nn/lm/rope.h"
+#include "weights/config.h"
+
+namespace kz {
+
+// cos and sin of t positions, computed once for all layers and heads.
+class RopeAngles {
+  public:
+    // positions n_past .. n_past + t - 1
+    void compute(const Rope &rope, int n_past, int t);
+    const float *cosine(int i) const { return values_.data() + at(2 * i); }
+    const float *sine(int i) const { return values_.data() + at(2 * i + 1); }
+
+  private:
+    size_t at(int row) const { return static_cast<size_t>(row) * static_cast<size_t>(half_); }
+    int half_ = 0;
+    FloatBuffer values_;  // [t][cos, sin][half]
+};
+
+struct AttentionArgs {
+    const BlockConfig *config;
+    const Kernels *kernels;
+    const float *q_norm, *k_norm;  // [head_dim]
+    const RopeAngles *angles;
+    KvCache *cache;  // has room for n_past + t positions; n_past is not yet moved on
+    int layer, t;
+    const float *q, *k, *v;   // row i at q + i * q_row ...: [q_width], [kv_width], [kv_width]
+    ptrdiff_t q_row, kv_row;  // floats between rows
+    float *out;               // [t][q_width]
+};
+
+// The query heads that share kv head `group`.  Groups are independent: each writes the cache rows
+// that it alone reads.
+void attend(const AttentionArgs &args, int group);
+
+}  // namespace kz
