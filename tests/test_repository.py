@@ -299,24 +299,55 @@ def test_ci_runs_the_documented_commands() -> None:
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
-LAYERS = ("runtime", "weights", "nn", "model", "engine")  # each may include what lies before it
+# The folders of the engine from the ground up: each may include itself and what lies before its
+# line, folders of one line not each other.
+FLOORS = (
+    ("runtime",),
+    ("weights",),
+    ("nn/kernels",),
+    ("nn",),
+    ("nn/lm", "nn/conv"),
+    ("model/lm", "model/codec"),
+    ("model",),
+    ("engine",),
+)
+FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in folders}
 
 
-def includes_upwards(path: Path, text: str) -> list[str]:
-    """Includes of an engine source (its path within src) that reach a layer above its own."""
-    own = LAYERS.index(path.parts[0])
-    found = re.findall(r'^#include "(\w+)/', text, re.MULTILINE)
-    return [name for name in found if name not in LAYERS or LAYERS.index(name) > own]
+def folder_of(path: str) -> str:
+    """The folder of FLOORS that a source lies in, by its path within src; engine/ is one."""
+    return next(p for p in map(str, Path(path).parents) if p in FLOOR)
 
 
-def test_engine_layers_include_downwards_only() -> None:
+def includes_upwards(path: str, text: str) -> list[str]:
+    """Includes of an engine source that reach a folder beside or above its own."""
+    own = folder_of(path)
+    found = re.findall(r'^#include "(\w+/.+)"', text, re.MULTILINE)
+    return [f for f in found if folder_of(f) != own and FLOOR[folder_of(f)] >= FLOOR[own]]
+
+
+def test_engine_folders_include_downwards_only() -> None:
     root = ROOT / "engine_native" / "src"
-    sources = [p.relative_to(root) for p in root.rglob("*") if p.suffix in (".h", ".cpp")]
-    assert {p.parts[0] for p in sources} == set(LAYERS)
+    sources = [str(p.relative_to(root)) for p in root.rglob("*") if p.suffix in (".h", ".cpp")]
+    assert {folder_of(path) for path in sources} == set(FLOOR)
     for path in sources:
         assert includes_upwards(path, (root / path).read_text("utf-8")) == [], path
-    planted = '#include "nn/kernels/float_kernels.h"\n#include "engine/engine.h"\n'
-    assert includes_upwards(Path("nn/kernels/float_avx2.cpp"), planted) == ["engine"]
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("nn/kernels/float_avx2.cpp", "nn/panels.h"),
+        ("nn/matrix.h", "nn/conv/convolution.h"),
+        ("nn/lm/lm.h", "nn/conv/convolution.h"),
+        ("model/codec/codec.h", "model/model.h"),
+        ("model/codec/codec.h", "model/lm/talker.h"),
+        ("runtime/team.h", "engine/engine.h"),
+    ],
+)
+def test_a_planted_include_is_found(path: str, wrong: str) -> None:
+    planted = f'#include <map>\n#include "runtime/status.h"\n#include "{wrong}"\n'
+    assert includes_upwards(path, planted) == [wrong]
 
 
 def test_measurements_name_their_machine() -> None:

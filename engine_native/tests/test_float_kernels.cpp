@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nn/kernels/kernel_sets.h"
-#include "nn/panels.h"
+#include "nn/kernels/panels.h"
 #include "testing.h"
 
 namespace kz {

@@ -114,9 +114,9 @@ TEST(a_decoder_wider_than_its_other_layers_stays_in_its_buffers) {
     write_decoder_tensors(w, 1, 64, 2, 4);
     w.write(files.codec);
     const GgufFile file(files.codec);
-    const CodecWeights weights = load_codec_weights(file, kernels(), false);
-    CodecState state(weights);
-    CodecDecoder decoder(weights);
+    const KernelWeights weights = load_kernel_weights(file, kernels(), false);
+    KernelState state(weights);
+    KernelDecoder decoder(weights);
     const std::vector<int32_t> codes(8 * (kSteps + 1), 3);
     std::vector<float> pcm(8 * 1920);
     CHECK(decoder.decode(state, codes.data(), 8, pcm.data(), nullptr));

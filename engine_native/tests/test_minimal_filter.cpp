@@ -1,4 +1,4 @@
-#include "nn/conv/minimal_filter.h"
+#include "nn/kernels/minimal_filter.h"
 
 #include <cstring>
 #include <set>

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "nn/conv/layers.h"
+#include "nn/linear.h"
 #include "testing.h"
 #include "tiny_model.h"
 

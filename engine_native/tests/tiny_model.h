@@ -82,6 +82,18 @@ inline void write_block(GgufWriter &w, const std::string &p, bool talker, int64_
 }
 
 constexpr int kTextVocab = 40, kCodebook = 16, kCodecVocab = 24, kEos = 20, kSteps = 15;
+constexpr int kBooks = kSteps + 1, kFrame = 1920;  // codes and samples of a frame
+
+// Random codes [frames][kBooks].
+inline std::vector<int32_t> codes(int frames) {
+    std::vector<int32_t> c(static_cast<size_t>(frames) * kBooks);
+    uint32_t state = 5;
+    for (int32_t &x : c) {
+        state = state * 1664525u + 1013904223u;
+        x = static_cast<int32_t>((state >> 16) % kCodebook);
+    }
+    return c;
+}
 
 inline void write_talker(const std::string &path, const std::string &left_out = "") {
     GgufWriter w;

@@ -1,6 +1,6 @@
 #include "nn/compute.h"
 
-#include "nn/panels.h"
+#include "nn/kernels/panels.h"
 
 namespace kz {
 

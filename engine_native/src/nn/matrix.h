@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "nn/conv/layers.h"
 #include "nn/kernels/quant_kernels.h"
+#include "nn/linear.h"
 
 namespace kz {
 

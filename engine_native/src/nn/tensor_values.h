@@ -1,7 +1,7 @@
 // The values of a tensor as a layer takes them: in 16 bits where that loses nothing, else f32.
 #pragma once
 
-#include "nn/panels.h"
+#include "nn/kernels/panels.h"
 #include "weights/gguf_file.h"
 
 namespace kz {

@@ -61,56 +61,20 @@ F device_function(const char *name) {
 }
 }  // namespace
 
-Backend::Backend(int n_threads)
-    : backend_(ggml_backend_dev_init(cpu_device(), nullptr)), n_threads_(0) {
+Backend::Backend(int n_threads) : backend_(ggml_backend_dev_init(cpu_device(), nullptr)) {
     if (!backend_) fail(KZ_ERR_MEMORY, "ggml cannot initialise its CPU backend");
-    set_threads(n_threads);
-}
-
-void Backend::set_threads(int n_threads) {
-    n_threads = std::max(1, n_threads);
-    if (n_threads == n_threads_) return;
     auto set = device_function<ggml_backend_set_n_threads_t>("ggml_backend_set_n_threads");
-    if (set) set(backend_.get(), n_threads);
-    n_threads_ = n_threads;
+    if (set) set(backend_.get(), std::max(1, n_threads));
 }
 
-void Backend::set_abort_flag(const std::atomic<bool> *flag) {
-    abort_flag_ = flag;
+void Backend::set_stop(const std::atomic<bool> *stop) {
     auto set =
         device_function<ggml_backend_set_abort_callback_t>("ggml_backend_set_abort_callback");
     if (!set) return;
-    auto stop = [](void *data) {
+    const auto stopped = [](void *data) {
         return static_cast<const std::atomic<bool> *>(data)->load(std::memory_order_relaxed);
     };
-    if (flag) {
-        set(backend_.get(), stop, const_cast<std::atomic<bool> *>(flag));
-    } else {
-        set(backend_.get(), nullptr, nullptr);
-    }
-}
-
-bool Backend::compute(ggml_cgraph *graph) {
-    const ggml_status status = ggml_backend_graph_compute(backend_.get(), graph);
-    if (status == GGML_STATUS_SUCCESS) return true;
-    if (status == GGML_STATUS_ABORTED && abort_flag_ && abort_flag_->load()) return false;
-    fail(status == GGML_STATUS_ALLOC_FAILED ? KZ_ERR_MEMORY : KZ_ERR_COMPUTE,
-         "ggml graph failed: %s", ggml_status_to_string(status));
-}
-
-Graph::Graph(size_t max_nodes) {
-    const ggml_init_params params{
-        ggml_tensor_overhead() * max_nodes * 2 + ggml_graph_overhead_custom(max_nodes, false),
-        nullptr, true};
-    ctx_.reset(ggml_init(params));
-    if (!ctx_) fail(KZ_ERR_MEMORY, "cannot allocate a graph of %zu nodes", max_nodes);
-    graph_ = ggml_new_graph_custom(ctx_.get(), max_nodes, false);
-}
-
-void Graph::allocate(const Backend &backend) {
-    allocr_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend.get())));
-    if (!allocr_ || !ggml_gallocr_alloc_graph(allocr_.get(), graph_))
-        fail(KZ_ERR_MEMORY, "cannot allocate graph memory");
+    set(backend_.get(), stop ? +stopped : nullptr, const_cast<std::atomic<bool> *>(stop));
 }
 
 }  // namespace kz

@@ -317,11 +317,12 @@ void PlacedGraph::note_placement(const std::vector<ggml_tensor *> &sources) {
         placement_.copied_bytes += static_cast<int64_t>(ggml_nbytes(copy));
 }
 
-void PlacedGraph::compute() {
+bool PlacedGraph::compute() {
     const ggml_status status = on_device(device_.c_str(), "a graph", [&] {
         return ggml_backend_sched_graph_compute(sched_.get(), graph_);
     });
-    if (status == GGML_STATUS_SUCCESS) return;
+    if (status == GGML_STATUS_SUCCESS || status == GGML_STATUS_ABORTED)
+        return status == GGML_STATUS_SUCCESS;
     fail(status == GGML_STATUS_ALLOC_FAILED ? KZ_ERR_MEMORY : KZ_ERR_COMPUTE,
          "device %s: a graph failed: %s", device_.c_str(), ggml_status_to_string(status));
 }

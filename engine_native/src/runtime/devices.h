@@ -56,6 +56,8 @@ class DeviceBackends {
     ggml_backend_dev_t device() const { return device_; }
     const char *name() const { return device_name(device_); }
     std::vector<ggml_backend_t> all() const;
+    // What the processor computes stops at its next node when *stop becomes true; nullptr: never.
+    void set_stop(const std::atomic<bool> *stop) { cpu_.set_stop(stop); }
 
   private:
     ggml_backend_dev_t device_;
@@ -127,8 +129,8 @@ class PlacedGraph {
     // KZ_ERR_MEMORY or KZ_ERR_COMPUTE naming the device.
     void allocate(const DeviceBackends &backends);
     const Placement &placement() const { return placement_; }
-    // Throws KZ_ERR_COMPUTE or KZ_ERR_MEMORY naming the device.
-    void compute();
+    // False when the stop flag was seen.  Throws KZ_ERR_COMPUTE or KZ_ERR_MEMORY naming the device.
+    bool compute();
 
   private:
     void check_writes(const std::vector<ggml_backend_t> &backends);

@@ -45,6 +45,16 @@ void check_heads(const GgufFile &file, const BlockConfig &b, const char *part) {
     }
 }
 
+// The size of each of so many heads in the rows of a matrix.
+int head_size(const GgufFile &file, const std::string &name, const BlockConfig &b) {
+    const int rows = file.size(name, {b.hidden, -1}, 1);
+    if (rows % b.heads != 0) {
+        fail(KZ_ERR_FORMAT, "%s: %s has %d rows for %d heads", file.path().c_str(), name.c_str(),
+             rows, b.heads);
+    }
+    return rows / b.heads;
+}
+
 void grow_frame(const GgufFile &file, CodecConfig &c, int stride) {
     c.samples_per_frame *= stride;
     if (c.samples_per_frame > (1 << 16)) {
@@ -104,12 +114,7 @@ CodePredictorConfig read_code_predictor_config(const GgufFile &file, const Talke
     c.block.kv_heads = size_key(file, "clip.gen.audio.attention.head_count_kv", 4096);
     c.block.eps = file.require_f32("clip.gen.audio.attention.layer_norm_epsilon");
     c.block.rope_theta = file.f32_or("kazeia.cp.rope_theta", 1e6f);
-    const ggml_tensor *q = file.require("a.gen.code.blk.0.attn_q.weight", {c.block.hidden, -1});
-    if (q->ne[1] % c.block.heads != 0) {
-        fail(KZ_ERR_FORMAT, "%s: a.gen.code.blk.0.attn_q.weight has %lld rows for %d heads",
-             file.path().c_str(), static_cast<long long>(q->ne[1]), c.block.heads);
-    }
-    c.block.head_dim = static_cast<int>(q->ne[1] / c.block.heads);
+    c.block.head_dim = head_size(file, "a.gen.code.blk.0.attn_q.weight", c.block);
     check_heads(file, c.block, "code predictor");
 
     c.input_width = talker.block.hidden;
@@ -141,31 +146,22 @@ CodecConfig read_codec_config(const GgufFile &file) {
     c.codebook_size = static_cast<int>(rest->ne[1]);
     c.n_codebooks = static_cast<int>(rest->ne[2]) + 1;
     file.require("a.gen.wav.quant.first.codebook.weight", {c.codebook_dim, c.codebook_size});
-    c.quant_out = static_cast<int>(
-        file.require("a.gen.wav.quant.first.out_proj.weight", {c.codebook_dim, -1})->ne[1]);
-    c.latent =
-        static_cast<int>(file.require("a.gen.wav.pre_conv.weight", {-1, c.quant_out, -1})->ne[2]);
+    c.quant_out = file.size("a.gen.wav.quant.first.out_proj.weight", {c.codebook_dim, -1}, 1);
+    c.latent = file.size("a.gen.wav.pre_conv.weight", {-1, c.quant_out, -1}, 2);
 
-    c.block.hidden =
-        static_cast<int>(file.require("a.gen.wav.tfm.in_proj.weight", {c.latent, -1})->ne[1]);
-    const ggml_tensor *q = file.require("a.gen.wav.tfm.blk.0.attn_q.weight", {c.block.hidden, -1});
-    const ggml_tensor *k = file.require("a.gen.wav.tfm.blk.0.attn_k.weight", {c.block.hidden, -1});
+    c.block.hidden = file.size("a.gen.wav.tfm.in_proj.weight", {c.latent, -1}, 1);
     c.block.heads =
         bounded(file, "kazeia.codec.heads", file.u32_or("kazeia.codec.heads", 16), 4096);
-    if (q->ne[1] % c.block.heads != 0) {
-        fail(KZ_ERR_FORMAT, "%s: a.gen.wav.tfm.blk.0.attn_q.weight has %lld rows for %d heads",
-             file.path().c_str(), static_cast<long long>(q->ne[1]), c.block.heads);
-    }
-    c.block.head_dim = static_cast<int>(q->ne[1] / c.block.heads);
-    if (k->ne[1] % c.block.head_dim != 0) {
+    c.block.head_dim = head_size(file, "a.gen.wav.tfm.blk.0.attn_q.weight", c.block);
+    const int kv_width = file.size("a.gen.wav.tfm.blk.0.attn_k.weight", {c.block.hidden, -1}, 1);
+    if (kv_width % c.block.head_dim != 0) {
         fail(KZ_ERR_FORMAT,
-             "%s: a.gen.wav.tfm.blk.0.attn_k.weight has %lld rows, not a multiple of the head size "
+             "%s: a.gen.wav.tfm.blk.0.attn_k.weight has %d rows, not a multiple of the head size "
              "%d",
-             file.path().c_str(), static_cast<long long>(k->ne[1]), c.block.head_dim);
+             file.path().c_str(), kv_width, c.block.head_dim);
     }
-    c.block.kv_heads = static_cast<int>(k->ne[1] / c.block.head_dim);
-    c.block.ffn = static_cast<int>(
-        file.require("a.gen.wav.tfm.blk.0.ffn_gate.weight", {c.block.hidden, -1})->ne[1]);
+    c.block.kv_heads = kv_width / c.block.head_dim;
+    c.block.ffn = file.size("a.gen.wav.tfm.blk.0.ffn_gate.weight", {c.block.hidden, -1}, 1);
     c.block.eps = file.f32_or("kazeia.codec.rms_eps", 1e-5f);
     c.block.rope_theta = file.f32_or("kazeia.codec.rope_theta", 1e4f);
     c.window = bounded(file, "kazeia.codec.sliding_window",
@@ -183,10 +179,9 @@ CodecConfig read_codec_config(const GgufFile &file) {
         c.upsample.push_back(
             bounded(file, "up.blk kernel", static_cast<uint32_t>(conv->ne[0]), 64));
         grow_frame(file, c, c.upsample.back());
-        c.upsample_ffn = static_cast<int>(file.require(p + ".pw1.weight", {c.latent, -1})->ne[1]);
+        c.upsample_ffn = file.size(p + ".pw1.weight", {c.latent, -1}, 1);
     }
-    c.channels.push_back(
-        static_cast<int>(file.require("a.gen.wav.dac.entry.weight", {-1, c.latent, -1})->ne[2]));
+    c.channels.push_back(file.size("a.gen.wav.dac.entry.weight", {-1, c.latent, -1}, 2));
     for (int i = 0; file.has("a.gen.wav.dac.blk." + std::to_string(i) + ".conv.weight"); i++) {
         const ggml_tensor *conv = file.require(
             "a.gen.wav.dac.blk." + std::to_string(i) + ".conv.weight", {-1, -1, c.channels.back()});

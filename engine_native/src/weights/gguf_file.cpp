@@ -18,48 +18,37 @@ std::string shape_text(const ggml_tensor *tensor) {
 }
 
 GgufFile::GgufFile(const std::string &path) : path_(path) {
-    file_ = std::fopen(path.c_str(), "rb");
+    file_.reset(std::fopen(path.c_str(), "rb"));
     if (!file_) fail(KZ_ERR_FILE, "%s: %s", path.c_str(), std::strerror(errno));
-    try {
-        char magic[4] = {};
-        if (std::fread(magic, 1, 4, file_) != 4)
-            fail(KZ_ERR_FORMAT, "%s: the file is empty or truncated", path.c_str());
-        if (std::memcmp(magic, "GGUF", 4) != 0)
-            fail(KZ_ERR_FORMAT, "%s: not a GGUF file", path.c_str());
+    char magic[4] = {};
+    if (std::fread(magic, 1, 4, file_.get()) != 4)
+        fail(KZ_ERR_FORMAT, "%s: the file is empty or truncated", path.c_str());
+    if (std::memcmp(magic, "GGUF", 4) != 0)
+        fail(KZ_ERR_FORMAT, "%s: not a GGUF file", path.c_str());
 
-        ggml_context *meta = nullptr;
-        gguf_.reset(gguf_init_from_file(path.c_str(), {true, &meta}));
-        meta_.reset(meta);
-        if (!gguf_)
-            fail(KZ_ERR_FORMAT, "%s: the GGUF header is damaged or truncated", path.c_str());
+    ggml_context *meta = nullptr;
+    gguf_.reset(gguf_init_from_file(path.c_str(), {true, &meta}));
+    meta_.reset(meta);
+    if (!gguf_) fail(KZ_ERR_FORMAT, "%s: the GGUF header is damaged or truncated", path.c_str());
 
-        if (std::fseek(file_, 0, SEEK_END) != 0) fail(KZ_ERR_FILE, "%s: cannot seek", path.c_str());
-        const auto size = static_cast<uint64_t>(std::ftell(file_));
-        for (int64_t i = 0; i < gguf_get_n_tensors(gguf_.get()); i++) {
-            const ggml_tensor *t = find(gguf_get_tensor_name(gguf_.get(), i));
-            for (const int64_t n : t->ne) {
-                if (n < 1 || n > INT32_MAX) {
-                    fail(KZ_ERR_FORMAT, "%s: tensor %s has shape %s", path.c_str(), t->name,
-                         shape_text(t).c_str());
-                }
-            }
-            const uint64_t end = gguf_get_data_offset(gguf_.get()) +
-                                 gguf_get_tensor_offset(gguf_.get(), i) +
-                                 gguf_get_tensor_size(gguf_.get(), i);
-            if (end > size) {
-                fail(KZ_ERR_FORMAT,
-                     "%s: truncated: tensor %s ends at byte %" PRIu64 ", the file has %" PRIu64,
-                     path.c_str(), gguf_get_tensor_name(gguf_.get(), i), end, size);
+    if (std::fseek(file_.get(), 0, SEEK_END) != 0)
+        fail(KZ_ERR_FILE, "%s: cannot seek", path.c_str());
+    const auto size = static_cast<uint64_t>(std::ftell(file_.get()));
+    for (int64_t i = 0; i < gguf_get_n_tensors(gguf_.get()); i++) {
+        const ggml_tensor *t = find(gguf_get_tensor_name(gguf_.get(), i));
+        for (const int64_t n : t->ne) {
+            if (n < 1 || n > INT32_MAX) {
+                fail(KZ_ERR_FORMAT, "%s: tensor %s has shape %s", path.c_str(), t->name,
+                     shape_text(t).c_str());
             }
         }
-    } catch (...) {
-        std::fclose(file_);
-        throw;
+        const uint64_t end = offset(t) + gguf_get_tensor_size(gguf_.get(), i);
+        if (end > size) {
+            fail(KZ_ERR_FORMAT,
+                 "%s: truncated: tensor %s ends at byte %" PRIu64 ", the file has %" PRIu64,
+                 path.c_str(), t->name, end, size);
+        }
     }
-}
-
-GgufFile::~GgufFile() {
-    std::fclose(file_);
 }
 
 int64_t GgufFile::key(const char *name, gguf_type type) const {
@@ -73,22 +62,22 @@ int64_t GgufFile::key(const char *name, gguf_type type) const {
     return id;
 }
 
-std::string GgufFile::require_string(const char *name) const {
-    const int64_t id = key(name, GGUF_TYPE_STRING);
+int64_t GgufFile::require_key(const char *name, gguf_type type) const {
+    const int64_t id = key(name, type);
     if (id < 0) fail(KZ_ERR_FORMAT, "%s: key %s is missing", path_.c_str(), name);
-    return gguf_get_val_str(gguf_.get(), id);
+    return id;
+}
+
+std::string GgufFile::require_string(const char *name) const {
+    return gguf_get_val_str(gguf_.get(), require_key(name, GGUF_TYPE_STRING));
 }
 
 uint32_t GgufFile::require_u32(const char *name) const {
-    const int64_t id = key(name, GGUF_TYPE_UINT32);
-    if (id < 0) fail(KZ_ERR_FORMAT, "%s: key %s is missing", path_.c_str(), name);
-    return gguf_get_val_u32(gguf_.get(), id);
+    return gguf_get_val_u32(gguf_.get(), require_key(name, GGUF_TYPE_UINT32));
 }
 
 float GgufFile::require_f32(const char *name) const {
-    const int64_t id = key(name, GGUF_TYPE_FLOAT32);
-    if (id < 0) fail(KZ_ERR_FORMAT, "%s: key %s is missing", path_.c_str(), name);
-    return gguf_get_val_f32(gguf_.get(), id);
+    return gguf_get_val_f32(gguf_.get(), require_key(name, GGUF_TYPE_FLOAT32));
 }
 
 uint32_t GgufFile::u32_or(const char *name, uint32_t fallback) const {
@@ -139,7 +128,7 @@ void GgufFile::read(const ggml_tensor *tensor, void *out) const {
     const size_t size = ggml_nbytes(tensor);
     const auto begin = static_cast<off_t>(offset(tensor));
     for (size_t done = 0; done < size;) {
-        const ssize_t n = pread(fileno(file_), static_cast<char *>(out) + done, size - done,
+        const ssize_t n = pread(fileno(file_.get()), static_cast<char *>(out) + done, size - done,
                                 begin + static_cast<off_t>(done));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) fail(KZ_ERR_FILE, "%s: cannot read tensor %s", path_.c_str(), tensor->name);

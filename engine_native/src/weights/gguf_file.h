@@ -20,9 +20,6 @@ class GgufFile {
   public:
     // Throws KZ_ERR_FILE or KZ_ERR_FORMAT; a file shorter than its tensors need is refused here.
     explicit GgufFile(const std::string &path);
-    ~GgufFile();
-    GgufFile(const GgufFile &) = delete;
-    GgufFile &operator=(const GgufFile &) = delete;
 
     const std::string &path() const { return path_; }
 
@@ -37,6 +34,10 @@ class GgufFile {
     const ggml_tensor *require(const std::string &name) const;
     // The same, and its shape must be this one; -1 accepts any size.
     const ggml_tensor *require(const std::string &name, std::initializer_list<int64_t> ne) const;
+    // Its size in one dimension.
+    int size(const std::string &name, std::initializer_list<int64_t> ne, int dimension) const {
+        return static_cast<int>(require(name, ne)->ne[dimension]);
+    }
 
     // The bytes of a tensor, as the file holds them.  Several threads may read at once.
     void read(const ggml_tensor *tensor, void *out) const;
@@ -44,14 +45,15 @@ class GgufFile {
     FloatBuffer read_f32(const ggml_tensor *tensor) const;
 
   private:
-    int64_t key(const char *name, gguf_type type) const;
+    int64_t key(const char *name, gguf_type type) const;  // -1: none
+    int64_t require_key(const char *name, gguf_type type) const;
     const ggml_tensor *find(const std::string &name) const;
     uint64_t offset(const ggml_tensor *tensor) const;
 
     std::string path_;
     std::unique_ptr<gguf_context, void (*)(gguf_context *)> gguf_{nullptr, gguf_free};
     ContextPtr meta_;  // tensors without data
-    std::FILE *file_ = nullptr;
+    std::unique_ptr<std::FILE, int (*)(std::FILE *)> file_{nullptr, std::fclose};
 };
 
 // "[1024, 3072]" for messages.

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "nn/panels.h"
+#include "nn/kernels/panels.h"
 #include "runtime/clock.h"
 #include "runtime/status.h"
 

@@ -78,8 +78,8 @@ struct LmGraph {
 
 std::string lm_json(const char *name, const LmWeights &lm, int n_threads,
                     const std::vector<LmGraph> &wanted) {
-    const auto *w = std::get_if<DeviceLmWeights>(&lm.form);
-    if (!w) return part_json(name, kOwnKernels, 0, lm.bytes(), {});
+    const auto *w = std::get_if<LmGraphWeights>(&lm.form);
+    if (!w || !w->device) return part_json(name, kOwnKernels, 0, lm.bytes(), {});
     DeviceLm computes(lm.config, *w, n_threads);
     std::vector<std::string> graphs;
     for (const LmGraph &g : wanted)
@@ -89,9 +89,9 @@ std::string lm_json(const char *name, const LmWeights &lm, int n_threads,
 }
 
 std::string decoder_json(const Codec &codec) {
-    const auto *w = std::get_if<CodecGraphWeights>(&codec.form);
+    const auto *w = std::get_if<GraphWeights>(&codec.form);
     if (!w) return part_json("decoder", kOwnKernels, 0, codec.bytes(), {});
-    CodecGraphDecoder decoder(*w, 1);
+    GraphDecoder decoder(*w, 1);
     std::vector<std::string> graphs{graph_json("1 frame", decoder.placement(1))};
     const int longest = decoder.longest_chunk();
     if (longest > 1) {
@@ -134,12 +134,12 @@ std::string devices_json() {
 }
 
 std::string placement_json(const Model &model, int n_threads) {
-    const auto *decoder = std::get_if<CodecGraphWeights>(&model.codec.form);
+    const auto *decoder = std::get_if<GraphWeights>(&model.codec.form);
     constexpr int kPast = 200;  // positions in front: a sentence and some seconds of speech
     const std::vector<std::string> parts{
-        lm_json("talker", model.talker.lm, n_threads,
-                {{"prompt of 64 positions", 0, DeviceLm::kMaxPositions, 0},
-                 {"1 position", kPast, 1, 0}}),
+        lm_json(
+            "talker", model.talker.lm, n_threads,
+            {{"prompt of 64 positions", 0, kMaxGraphPositions, 0}, {"1 position", kPast, 1, 0}}),
         lm_json("code predictor", model.cp.lm, n_threads,
                 {{"pass of 2 positions", 0, 2, 0}, {"pass of 1 position", 2, 1, 1}}),
         decoder_json(model.codec)};

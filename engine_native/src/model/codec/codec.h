@@ -10,10 +10,10 @@ namespace kz {
 
 struct Codec {
     CodecConfig config;
-    std::variant<CodecWeights, CodecGraphWeights> form;
+    std::variant<KernelWeights, GraphWeights> form;
     int64_t bytes() const;
     // Whether kernels of our own compute; they share their work by a Team.
-    bool shares() const { return std::holds_alternative<CodecWeights>(form); }
+    bool shares() const { return std::holds_alternative<KernelWeights>(form); }
 
     std::unique_ptr<DecoderState> make_state() const;
     // team: whose helpers share the work of our own kernels, nullptr: none.  n_threads: of ggml.

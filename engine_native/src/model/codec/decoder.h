@@ -42,7 +42,7 @@ class Decoder {
     virtual bool decode(DecoderState &state, const int32_t *codes, int n_frames, float *pcm,
                         CodecStageTimes *times) = 0;
 
-    // Looked at between the stages of a frame, or between graphs; nullptr: never.
+    // Looked at between the stages of a frame, or the nodes and ends of graphs; nullptr: never.
     void set_stop(const std::atomic<bool> *stop) { stop_ = stop; }
 
     // Called with every stage's output: name, values [t][c], t, c.
@@ -58,8 +58,6 @@ class Decoder {
     bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
 
     Probe probe_;
-
-  private:
     const std::atomic<bool> *stop_ = nullptr;
 };
 

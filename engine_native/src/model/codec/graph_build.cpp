@@ -1,7 +1,8 @@
-// The nodes of a chunk's graph.
+#include "model/codec/graph_build.h"
+
 #include <cmath>
 
-#include "model/codec/graph_decoder.h"
+#include "model/codec/decoder.h"
 
 namespace kz {
 
@@ -9,7 +10,7 @@ namespace {
 
 class Builder {
   public:
-    Builder(PlacedGraph &graph, const CodecGraphWeights &w, ggml_tensor *state, int frames,
+    Builder(PlacedGraph &graph, const GraphWeights &w, ggml_tensor *state, int frames,
             bool keep_stages)
         : g_(graph),
           ctx_(graph.ctx()),
@@ -19,7 +20,7 @@ class Builder {
           frames_(frames),
           keep_stages_(keep_stages) {}
 
-    CodecGraphTensors build() {
+    GraphTensors build() {
         inputs();
         ggml_tensor *x =
             ggml_add(ctx_, linear(w_.quant_first, r_.first), linear(w_.quant_rest, r_.rest));
@@ -195,17 +196,17 @@ class Builder {
 
     PlacedGraph &g_;
     ggml_context *ctx_;
-    const CodecGraphWeights &w_;
+    const GraphWeights &w_;
     const CodecConfig &c_;
     ggml_tensor *state_;
     const int frames_;
     const bool keep_stages_;
-    CodecGraphTensors r_{};
+    GraphTensors r_{};
 };
 
 }  // namespace
 
-size_t codec_graph_nodes(const CodecGraphWeights &w, int frames) {
+size_t graph_nodes(const GraphWeights &w, int frames) {
     const auto pieces = [&w](int64_t rows) {
         return static_cast<size_t>(w.max_rows > 0 ? (rows + w.max_rows - 1) / w.max_rows : 1);
     };
@@ -226,8 +227,8 @@ size_t codec_graph_nodes(const CodecGraphWeights &w, int frames) {
     return nodes + kConv * pieces(rows);
 }
 
-CodecGraphTensors build_codec_graph(PlacedGraph &graph, const CodecGraphWeights &w,
-                                    ggml_tensor *state, int frames, bool keep_stages) {
+GraphTensors build_graph(PlacedGraph &graph, const GraphWeights &w, ggml_tensor *state, int frames,
+                         bool keep_stages) {
     return Builder(graph, w, state, frames, keep_stages).build();
 }
 

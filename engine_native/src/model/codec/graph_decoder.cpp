@@ -4,32 +4,33 @@
 #include <bit>
 #include <cmath>
 
+#include "model/codec/graph_build.h"
 #include "runtime/status.h"
 
 namespace kz {
 
 // A stream's carries while the decoder is at work on another stream.
-struct CodecGraphDecoder::Memory {
+struct GraphDecoder::Memory {
     int position = 0;   // frames decoded so far
     bool lost = false;  // a decoding ended in between
-    const CodecGraphDecoder *owner = nullptr;
+    const GraphDecoder *owner = nullptr;
     std::unique_ptr<PlacedTensors> tensors;  // none until the first change of streams
     ggml_tensor *saved = nullptr;
 };
 
-struct CodecGraphDecoder::State final : DecoderState {
+struct GraphDecoder::State final : DecoderState {
     void reset() override { memory = std::make_shared<Memory>(); }
     std::shared_ptr<Memory> memory = std::make_shared<Memory>();
 };
 
-struct CodecGraphDecoder::Chunk {
+struct GraphDecoder::Chunk {
     Chunk(size_t nodes, int n) : graph(nodes), frames(n) {}
     PlacedGraph graph;
-    CodecGraphTensors tensors{};
+    GraphTensors tensors{};
     const int frames;
 };
 
-CodecGraphDecoder::CodecGraphDecoder(const CodecGraphWeights &weights, int n_threads)
+GraphDecoder::GraphDecoder(const GraphWeights &weights, int n_threads)
     : w_(weights),
       backends_(weights.device, n_threads),
       work_tensors_(std::make_unique<PlacedTensors>(1)),
@@ -38,18 +39,18 @@ CodecGraphDecoder::CodecGraphDecoder(const CodecGraphWeights &weights, int n_thr
     w_.place(*work_tensors_, work_, false);
 }
 
-CodecGraphDecoder::~CodecGraphDecoder() = default;
+GraphDecoder::~GraphDecoder() = default;
 
-std::unique_ptr<DecoderState> CodecGraphDecoder::make_state() {
+std::unique_ptr<DecoderState> GraphDecoder::make_state() {
     return std::make_unique<State>();
 }
 
-void CodecGraphDecoder::set_probe(Probe probe) {
+void GraphDecoder::set_probe(Probe probe) {
     if (!!probe != !!probe_) chunks_.clear();  // what a probe looks at, graphs keep
     probe_ = std::move(probe);
 }
 
-void CodecGraphDecoder::save(Memory &memory) {
+void GraphDecoder::save(Memory &memory) {
     if (!memory.tensors) {
         auto tensors = std::make_unique<PlacedTensors>(1);
         memory.saved = tensors->add("saved carries", GGML_TYPE_F32, {work_->ne[0]});
@@ -59,7 +60,7 @@ void CodecGraphDecoder::save(Memory &memory) {
     copy_values(work_, memory.saved);
 }
 
-void CodecGraphDecoder::enter(State &state) {
+void GraphDecoder::enter(State &state) {
     if (state.memory->owner && state.memory->owner != this)
         fail(KZ_ERR_INTERNAL, "a decoder state belongs to another decoder");
     const std::shared_ptr<Memory> current = current_.lock();
@@ -76,19 +77,19 @@ void CodecGraphDecoder::enter(State &state) {
     current_ = state.memory;
 }
 
-CodecGraphDecoder::Chunk &CodecGraphDecoder::chunk(int frames) {
+GraphDecoder::Chunk &GraphDecoder::chunk(int frames) {
     std::unique_ptr<Chunk> &kept = chunks_[frames];
     if (!kept) {
-        auto made = std::make_unique<Chunk>(codec_graph_nodes(w_, frames), frames);
-        made->tensors = build_codec_graph(made->graph, w_, work_, frames, !!probe_);
+        auto made = std::make_unique<Chunk>(graph_nodes(w_, frames), frames);
+        made->tensors = build_graph(made->graph, w_, work_, frames, !!probe_);
         made->graph.allocate(backends_);
         kept = std::move(made);
     }
     return *kept;
 }
 
-void CodecGraphDecoder::run(Chunk &chunk, Memory &memory, const int32_t *codes, float *pcm) {
-    const CodecGraphTensors &t = chunk.tensors;
+bool GraphDecoder::run(Chunk &chunk, Memory &memory, const int32_t *codes, float *pcm) {
+    const GraphTensors &t = chunk.tensors;
     const int n = chunk.frames, before = w_.config.window - 1, keys = before + n;
     first_.resize(static_cast<size_t>(n) * static_cast<size_t>(w_.config.codebook_dim));
     rest_.resize(first_.size());
@@ -107,7 +108,7 @@ void CodecGraphDecoder::run(Chunk &chunk, Memory &memory, const int32_t *codes, 
     upload(t.rest, rest_.data());
     upload(t.positions, positions_.data());
     upload(t.mask, mask_.data());
-    chunk.graph.compute();
+    if (!chunk.graph.compute()) return false;
     memory.position += n;
     download(t.pcm, pcm);
     for (const auto &[name, x] : t.stages) {
@@ -118,21 +119,23 @@ void CodecGraphDecoder::run(Chunk &chunk, Memory &memory, const int32_t *codes, 
     const int samples = n * w_.config.samples_per_frame;
     finish_samples(pcm, samples, backends_.name());
     if (probe_) probe_("pcm", pcm, samples, 1);
+    return true;
 }
 
-bool CodecGraphDecoder::decode(DecoderState &decoder_state, const int32_t *codes, int n_frames,
-                               float *pcm, CodecStageTimes *) {
+bool GraphDecoder::decode(DecoderState &decoder_state, const int32_t *codes, int n_frames,
+                          float *pcm, CodecStageTimes *) {
     auto &state = dynamic_cast<State &>(decoder_state);
     if (state.memory->lost)
         fail(KZ_ERR_COMPUTE, "a decoder state was lost as a decoding on %s ended, expected a reset",
              backends_.name());
     enter(state);
     state.memory->lost = true;  // until all is decoded
+    backends_.set_stop(stop_);
     while (n_frames > 0) {
         if (stopped()) return false;
         const auto most = static_cast<unsigned>(std::min(n_frames, longest_chunk()));
         const auto n = static_cast<int>(std::bit_floor(most));
-        run(chunk(n), *state.memory, codes, pcm);
+        if (!run(chunk(n), *state.memory, codes, pcm)) return false;
         codes += static_cast<ptrdiff_t>(n) * w_.config.n_codebooks;
         pcm += static_cast<ptrdiff_t>(n) * w_.config.samples_per_frame;
         n_frames -= n;
@@ -141,7 +144,7 @@ bool CodecGraphDecoder::decode(DecoderState &decoder_state, const int32_t *codes
     return true;
 }
 
-Placement CodecGraphDecoder::placement(int frames) {
+Placement GraphDecoder::placement(int frames) {
     return chunk(std::min(frames, longest_chunk())).graph.placement();
 }
 

@@ -8,7 +8,7 @@
 
 namespace kz {
 
-CodecState::CodecState(const CodecWeights &w) {
+KernelState::KernelState(const KernelWeights &w) {
     const CodecConfig &c = w.config;
     const auto zeros = [](int rows, int width) {
         return FloatBuffer(static_cast<size_t>(rows) * width, 0.0f);
@@ -30,7 +30,7 @@ CodecState::CodecState(const CodecWeights &w) {
     post_conv = zeros(w.post_conv.context(), c.channels.back());
 }
 
-void CodecState::reset() {
+void KernelState::reset() {
     position = 0;
     cached = 0;
     auto clear = [](FloatBuffer &b) { std::fill(b.begin(), b.end(), 0.0f); };
@@ -42,15 +42,15 @@ void CodecState::reset() {
     }
 }
 
-CodecDecoder::CodecDecoder(const CodecWeights &weights, Team &team)
+KernelDecoder::KernelDecoder(const KernelWeights &weights, Team &team)
     : w_(weights),
       k_(*weights.kernels),
       c_{k_, team},
       rope_(weights.config.block.head_dim, weights.config.block.rope_theta) {}
 
-bool CodecDecoder::decode(DecoderState &decoder_state, const int32_t *codes, int n_frames,
-                          float *pcm, CodecStageTimes *times) {
-    auto &state = dynamic_cast<CodecState &>(decoder_state);
+bool KernelDecoder::decode(DecoderState &decoder_state, const int32_t *codes, int n_frames,
+                           float *pcm, CodecStageTimes *times) {
+    auto &state = dynamic_cast<KernelState &>(decoder_state);
     CodecStageTimes unused;
     while (n_frames > 0) {
         const int n = std::min(n_frames, kMaxFrames);
@@ -62,8 +62,8 @@ bool CodecDecoder::decode(DecoderState &decoder_state, const int32_t *codes, int
     return true;
 }
 
-bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, float *pcm,
-                               CodecStageTimes &times) {
+bool KernelDecoder::decode_some(KernelState &state, const int32_t *codes, int n, float *pcm,
+                                CodecStageTimes &times) {
     const CodecConfig &c = w_.config;
     int t = n;
     {
@@ -118,7 +118,7 @@ bool CodecDecoder::decode_some(CodecState &state, const int32_t *codes, int n, f
 }
 
 // Rows of codebook 0 and the sum of the others side by side, then one product.
-void CodecDecoder::quantizer(const int32_t *codes, int t, float *out) {
+void KernelDecoder::quantizer(const int32_t *codes, int t, float *out) {
     const int dim = w_.config.codebook_dim;
     float *rows = at_least(h_, static_cast<size_t>(t) * 2 * static_cast<size_t>(dim));
     w_.codebooks.look_up(k_, codes, t, rows, rows + dim, 2 * dim, entry_);
@@ -126,7 +126,7 @@ void CodecDecoder::quantizer(const int32_t *codes, int t, float *out) {
 }
 
 // x_ [t][latent] -> x_ [t][latent]
-void CodecDecoder::pre_transformer(CodecState &state, int t) {
+void KernelDecoder::pre_transformer(KernelState &state, int t) {
     const BlockConfig &b = w_.config.block;
     const auto rows = static_cast<size_t>(t);
     const auto hidden = static_cast<size_t>(b.hidden);
@@ -172,7 +172,7 @@ void CodecDecoder::pre_transformer(CodecState &state, int t) {
 }
 
 // z_ [t][q | k | v] -> y_ [t][q_width], with the last window - 1 keys and values from the state.
-void CodecDecoder::attention(CodecState &state, int layer, int t) {
+void KernelDecoder::attention(KernelState &state, int layer, int t) {
     const BlockConfig &b = w_.config.block;
     const int kv = b.kv_width(), step = b.q_width() + 2 * kv, half = rope_.half();
     const int cached = state.cached, keep = w_.config.window - 1;
@@ -221,7 +221,7 @@ void CodecDecoder::attention(CodecState &state, int layer, int t) {
 }
 
 // x_ [t][latent] -> x_ [t * stride][latent]
-void CodecDecoder::upsample_stage(CodecState &state, size_t index, int t) {
+void KernelDecoder::upsample_stage(KernelState &state, size_t index, int t) {
     const UpsampleStage &s = w_.upsample[index];
     const int width = w_.config.latent, out_t = t * w_.config.upsample[index];
     const int context = s.dwconv.context();
@@ -253,7 +253,7 @@ void CodecDecoder::upsample_stage(CodecState &state, size_t index, int t) {
 }
 
 // x_ [t][in] -> x_ [t * rate][out]
-void CodecDecoder::dac_block(CodecState &state, size_t index, int t) {
+void KernelDecoder::dac_block(KernelState &state, size_t index, int t) {
     const DacBlock &b = w_.blocks[index];
     const int out_t = t * b.rate, width = b.conv.out / b.rate, before = b.conv.context();
     float *padded = at_least(padded_, static_cast<size_t>(before + t) * b.conv.in);

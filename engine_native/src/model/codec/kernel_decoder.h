@@ -6,73 +6,22 @@
 //         -> SnakeBeta -> causal conv k7 to one channel -> clamp
 //
 // Reference: Qwen3TTSTokenizerV2Decoder (qwen-tts, modeling_qwen3_tts_tokenizer_v2.py).
-// Everything a later frame needs of earlier ones is in CodecState, so decoding in any chunking is
+// Everything a later frame needs of earlier ones is in KernelState, so decoding in any chunking is
 // the same computation.  A transposed conv drops what reaches beyond its last input: each input
 // step and the one before give one step of `rate` outputs, side by side.
 #pragma once
 
 #include <vector>
 
-#include "model/codec/codebooks.h"
 #include "model/codec/decoder.h"
-#include "nn/conv/convolution.h"
-#include "nn/conv/layers.h"
-#include "nn/lm/rope.h"
-#include "weights/config.h"
+#include "model/codec/kernel_weights.h"
+#include "nn/rope.h"
 
 namespace kz {
 
-struct PreTransformerLayer {
-    FloatBuffer attn_norm, ffn_norm;    // [hidden]
-    FloatBuffer attn_scale, ffn_scale;  // [hidden], LayerScale
-    Linear qkv;                         // hidden -> q, k, v side by side
-    Linear out, gate_up, down;
-};
-
-struct UpsampleStage {
-    CausalConv conv;  // transposed
-    DepthwiseConv dwconv;
-    FloatBuffer norm_w, norm_b;  // [latent]
-    Linear pw1, pw2;
-    FloatBuffer gamma;  // [latent]
-};
-
-struct ResidualUnit {
-    Snake act1, act2;
-    CausalConv conv1;
-    Linear conv2;
-};
-
-struct DacBlock {
-    Snake snake;
-    CausalConv conv;  // transposed
-    int rate;
-    ResidualUnit res[3];
-};
-
-struct CodecWeights {
-    CodecConfig config;
-    const Kernels *kernels = nullptr;
-    Codebooks codebooks;
-    Linear quant_out;  // [first ; rest] 2 * codebook_dim -> quant_out
-    CausalConv pre_conv;
-    Linear in_proj, out_proj;
-    std::vector<PreTransformerLayer> layers;
-    FloatBuffer output_norm;  // [hidden]
-    std::vector<UpsampleStage> upsample;
-    CausalConv entry;
-    std::vector<DacBlock> blocks;
-    Snake post_snake;
-    CausalConv post_conv;
-    int64_t bytes = 0;
-};
-
-// exact: direct products only, the oracle of the minimal filters.
-CodecWeights load_codec_weights(const GgufFile &file, const Kernels &kernels, bool exact);
-
 // All memory of one stream's decoder.
-struct CodecState final : DecoderState {
-    explicit CodecState(const CodecWeights &weights);
+struct KernelState final : DecoderState {
+    explicit KernelState(const KernelWeights &weights);
     void reset() override;
 
     int position = 0;                 // frames decoded so far
@@ -87,29 +36,29 @@ struct CodecState final : DecoderState {
     FloatBuffer post_conv;            // [6][channels]
 };
 
-class CodecDecoder final : public Decoder {
+class KernelDecoder final : public Decoder {
   public:
-    explicit CodecDecoder(const CodecWeights &weights) : CodecDecoder(weights, alone_) {}
+    explicit KernelDecoder(const KernelWeights &weights) : KernelDecoder(weights, alone_) {}
     // Shares its work with the helpers of team, whose only caller it is while it decodes.
-    CodecDecoder(const CodecWeights &weights, Team &team);
+    KernelDecoder(const KernelWeights &weights, Team &team);
 
     bool decode(DecoderState &state, const int32_t *codes, int n_frames, float *pcm,
                 CodecStageTimes *times) override;
 
   private:
-    bool decode_some(CodecState &state, const int32_t *codes, int n_frames, float *pcm,
+    bool decode_some(KernelState &state, const int32_t *codes, int n_frames, float *pcm,
                      CodecStageTimes &times);
     void quantizer(const int32_t *codes, int t, float *out);
-    void pre_transformer(CodecState &state, int t);
-    void attention(CodecState &state, int layer, int t);
-    void upsample_stage(CodecState &state, size_t stage, int t);
-    void dac_block(CodecState &state, size_t block, int t);
+    void pre_transformer(KernelState &state, int t);
+    void attention(KernelState &state, int layer, int t);
+    void upsample_stage(KernelState &state, size_t stage, int t);
+    void dac_block(KernelState &state, size_t block, int t);
     void probe(const char *name, const float *x, int t, int c) {
         if (probe_) probe_(name, x, t, c);
     }
 
     Team alone_;  // without helpers
-    const CodecWeights &w_;
+    const KernelWeights &w_;
     const Kernels &k_;
     const Compute c_;
     Rope rope_;

@@ -104,76 +104,6 @@ PackedWeights pack(const GgufFile &f, const LmTensors &t, const LmOptions &optio
     return w;
 }
 
-// Declares ggml tensors, then allocates them together and fills them from the file.
-class GraphLoader {
-  public:
-    GraphLoader(const GgufFile &file, GraphWeights &w, bool f32, size_t max_tensors)
-        : file_(file), w_(w), f32_(f32) {
-        w_.ctx.reset(ggml_init({ggml_tensor_overhead() * max_tensors, nullptr, true}));
-        if (!w_.ctx) fail(KZ_ERR_MEMORY, "cannot allocate tensor descriptions");
-    }
-
-    ggml_tensor *matrix(const ggml_tensor *source) {
-        return declare(source, f32_ ? GGML_TYPE_F32 : source->type);
-    }
-    ggml_tensor *vector(const ggml_tensor *source) { return declare(source, GGML_TYPE_F32); }
-
-    void fill() {
-        w_.buffer.reset(ggml_backend_alloc_ctx_tensors_from_buft(
-            w_.ctx.get(), ggml_backend_dev_buffer_type(cpu_device())));
-        if (!w_.buffer)
-            fail(KZ_ERR_MEMORY, "cannot allocate the weights of %s", file_.path().c_str());
-        ggml_backend_buffer_set_usage(w_.buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-        std::vector<uint8_t> raw;
-        for (const auto &[source, target] : pending_) {
-            if (source->type == target->type) {
-                raw.resize(ggml_nbytes(source));
-                file_.read(source, raw.data());
-                ggml_backend_tensor_set(target, raw.data(), 0, raw.size());
-            } else {
-                const FloatBuffer values = file_.read_f32(source);
-                ggml_backend_tensor_set(target, values.data(), 0, values.size() * sizeof(float));
-            }
-        }
-    }
-
-  private:
-    ggml_tensor *declare(const ggml_tensor *source, ggml_type type) {
-        ggml_tensor *t = ggml_new_tensor(w_.ctx.get(), type, GGML_MAX_DIMS, source->ne);
-        pending_.emplace_back(source, t);
-        return t;
-    }
-
-    const GgufFile &file_;
-    GraphWeights &w_;
-    bool f32_;
-    std::vector<std::pair<const ggml_tensor *, ggml_tensor *>> pending_;
-};
-
-GraphWeights load_graph(const GgufFile &f, const LmTensors &t, const LmOptions &options) {
-    GraphWeights w;
-    w.kernels = options.kernels;
-    const auto n_heads = static_cast<size_t>(t.head->ne[2]);
-    GraphLoader loader(f, w, options.f32, t.layers.size() * 12 + n_heads + 8);
-    for (const LmTensors::Layer &l : t.layers) {
-        w.layers.push_back({loader.vector(l.attn_norm), loader.matrix(l.q), loader.matrix(l.k),
-                            loader.matrix(l.v), loader.matrix(l.out), loader.vector(l.ffn_norm),
-                            loader.matrix(l.gate), loader.matrix(l.up), loader.matrix(l.down),
-                            f.read_f32(l.q_norm), f.read_f32(l.k_norm)});
-    }
-    w.output_norm = loader.vector(t.output_norm);
-    if (t.proj_w) {
-        w.proj_w = loader.matrix(t.proj_w);
-        w.proj_b = loader.vector(t.proj_b);
-    }
-    ggml_tensor *heads = loader.matrix(t.head);
-    loader.fill();
-    for (size_t i = 0; i < n_heads; i++)
-        w.heads.push_back(ggml_view_2d(w.ctx.get(), heads, heads->ne[0], heads->ne[1], heads->nb[1],
-                                       i * heads->nb[2]));
-    return w;
-}
-
 // The bytes of a tensor, as a device is to have them.
 std::vector<uint8_t> read_as(const GgufFile &f, const ggml_tensor *source, ggml_type type) {
     if (type == source->type) {
@@ -193,9 +123,9 @@ PlacedTensors::Fill upload(const GgufFile &f, const ggml_tensor *source) {
     };
 }
 
-DeviceLmWeights load_device(const GgufFile &f, const LmConfig &config, const LmTensors &t,
-                            const LmOptions &options) {
-    DeviceLmWeights w;
+LmGraphWeights load_graph(const GgufFile &f, const LmConfig &config, const LmTensors &t,
+                          const LmOptions &options) {
+    LmGraphWeights w;
     w.device = options.device;
     const int64_t n_heads = t.head->ne[2];
     w.tensors =
@@ -229,7 +159,11 @@ DeviceLmWeights load_device(const GgufFile &f, const LmConfig &config, const LmT
                 ggml_backend_tensor_set(to, all->data() + static_cast<size_t>(i) * bytes, 0, bytes);
             }));
     }
-    w.place(config);
+    if (w.device) {
+        DeviceLm::place(config, w);
+    } else {
+        w.tensors->place(cpu_device(), {}, true);
+    }
     return w;
 }
 
@@ -238,12 +172,11 @@ LmWeights load_lm(const GgufFile &f, const LmConfig &config, const LmTensors &t,
     LmWeights w;
     w.config = config;
     w.type = options.f32 ? GGML_TYPE_F32 : t.layers[0].q->type;
-    if (options.device) {
-        w.form = load_device(f, config, t, options);
-    } else if (can_pack(t, options)) {
+    w.kernels = options.kernels;
+    if (!options.device && can_pack(t, options)) {
         w.form = pack(f, t, options);
     } else {
-        w.form = load_graph(f, t, options);
+        w.form = load_graph(f, config, t, options);
     }
     return w;
 }
@@ -269,18 +202,12 @@ void EmbeddingTable::add_row(int64_t row, float *out, FloatBuffer &scratch) cons
     for (int64_t i = 0; i < width_; i++) out[i] += values[i];
 }
 
-bool LmWeights::brings_threads() const {
-    if (const auto *w = std::get_if<DeviceLmWeights>(&form))
-        return ggml_backend_dev_type(w->device) == GGML_BACKEND_DEVICE_TYPE_CPU;
-    return std::holds_alternative<GraphWeights>(form);
-}
-
 std::unique_ptr<Lm> make_lm(const LmWeights &w, Team &team, int n_threads) {
     if (const auto *packed = std::get_if<PackedWeights>(&w.form))
         return std::make_unique<PackedLm>(w.config, *packed, team);
-    if (const auto *device = std::get_if<DeviceLmWeights>(&w.form))
-        return std::make_unique<DeviceLm>(w.config, *device, n_threads);
-    return std::make_unique<GraphLm>(w.config, std::get<GraphWeights>(w.form), n_threads);
+    const auto &graph = std::get<LmGraphWeights>(w.form);
+    if (graph.device) return std::make_unique<DeviceLm>(w.config, graph, n_threads);
+    return std::make_unique<GraphLm>(w.config, graph, *w.kernels, n_threads);
 }
 
 TalkerWeights load_talker_weights(const GgufFile &f, const LmOptions &options) {

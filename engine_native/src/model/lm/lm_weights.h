@@ -39,20 +39,23 @@ class EmbeddingTable {
 
 struct LmWeights {
     LmConfig config;
-    std::variant<PackedWeights, GraphWeights, DeviceLmWeights> form;
+    std::variant<PackedWeights, LmGraphWeights> form;
     ggml_type type = GGML_TYPE_F32;  // of the first attention matrix, as it is held
+    const Kernels *kernels = nullptr;
 
     // Whether kernels of our own multiply; they share their work by a Team.
     bool packed() const { return std::holds_alternative<PackedWeights>(form); }
     // Whether ggml computes on the processor, with threads of its own.
-    bool brings_threads() const;
+    bool brings_threads() const {
+        return !packed() && std::get<LmGraphWeights>(form).on_processor();
+    }
 
     int64_t bytes() const {
         return std::visit([](const auto &w) { return w.bytes(); }, form);
     }
 };
 
-// Computes; one per thread.  n_threads: of ggml, for the graph form.
+// Computes; one per thread.  n_threads: of ggml, for graphs.
 std::unique_ptr<Lm> make_lm(const LmWeights &weights, Team &team, int n_threads);
 
 struct TalkerWeights {

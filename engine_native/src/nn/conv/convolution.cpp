@@ -195,6 +195,16 @@ void CausalConv::run_tiles(const Compute &c, const float *padded, float *y, int 
     }
 }
 
+void DepthwiseConv::run(const Kernels &k, const float *padded_x, float *y, int t) const {
+    for (int i = 0; i < t; i++, y += channels) {
+        std::copy_n(bias.data(), channels, y);
+        for (int tap = 0; tap < taps; tap++) {
+            k.mul_add(y, padded_x + static_cast<size_t>(i + tap) * channels,
+                      w.data() + static_cast<size_t>(tap) * channels, channels);
+        }
+    }
+}
+
 CausalConv read_causal_conv(const GgufFile &f, const Kernels &k, const std::string &name, int in,
                             int out, int dilation, LayerPlan plan) {
     CausalConv c;
@@ -242,14 +252,20 @@ void put_transposed(Panels &w, const T *src, int in, int out, int kernel, int st
 
 }  // namespace
 
+const ggml_tensor *require_transposed(const GgufFile &f, const std::string &name, int in, int out,
+                                      int stride) {
+    const ggml_tensor *t = f.require(name + ".weight", {-1, out, in});
+    if (t->ne[0] < stride || t->ne[0] > 2 * stride) {
+        fail(KZ_ERR_FORMAT, "%s: tensor %s has kernel %d for stride %d", f.path().c_str(), t->name,
+             static_cast<int>(t->ne[0]), stride);
+    }
+    return t;
+}
+
 CausalConv read_transposed_conv(const GgufFile &f, const Kernels &k, const std::string &name,
                                 int in, int out, int stride, LayerPlan plan) {
-    const ggml_tensor *t = f.require(name + ".weight", {-1, out, in});
+    const ggml_tensor *t = require_transposed(f, name, in, out, stride);
     const auto kernel = static_cast<int>(t->ne[0]);
-    if (kernel < stride || kernel > 2 * stride) {
-        fail(KZ_ERR_FORMAT, "%s: tensor %s has kernel %d for stride %d", f.path().c_str(), t->name,
-             kernel, stride);
-    }
     CausalConv c;
     c.in = in;
     c.out = out * stride;
@@ -266,6 +282,21 @@ CausalConv read_transposed_conv(const GgufFile &f, const Kernels &k, const std::
     plan_filter(c, k, plan);
     const FloatBuffer bias = read_vector(f, name + ".bias", out);
     for (int i = 0; i < stride; i++) c.bias.insert(c.bias.end(), bias.begin(), bias.end());
+    return c;
+}
+
+DepthwiseConv read_depthwise_conv(const GgufFile &f, const std::string &name, int channels) {
+    DepthwiseConv c;
+    c.channels = channels;
+    const ggml_tensor *t = f.require(name + ".weight", {-1, 1, channels});
+    c.taps = static_cast<int>(t->ne[0]);
+    const FloatBuffer w = f.read_f32(t);  // [channels][taps]
+    c.w.resize(w.size());
+    for (int i = 0; i < channels; i++) {
+        for (int tap = 0; tap < c.taps; tap++)
+            c.w[static_cast<size_t>(tap) * channels + i] = w[static_cast<size_t>(i) * c.taps + tap];
+    }
+    c.bias = read_vector(f, name + ".bias", channels);
     return c;
 }
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "nn/compute.h"
-#include "nn/conv/minimal_filter.h"
-#include "nn/panels.h"
+#include "nn/kernels/minimal_filter.h"
+#include "nn/kernels/panels.h"
 #include "weights/gguf_file.h"
 
 namespace kz {
@@ -52,6 +52,17 @@ struct CausalConv {
                    FloatBuffer &scratch) const;
 };
 
+// Depthwise causal convolution, one filter per channel.
+struct DepthwiseConv {
+    int channels = 0, taps = 0;
+    FloatBuffer w;     // [taps][channels]
+    FloatBuffer bias;  // [channels]
+
+    int context() const { return taps - 1; }
+    // padded_x [context + t][channels], as in CausalConv::run.
+    void run(const Kernels &k, const float *padded_x, float *y, int t) const;
+};
+
 // Moves the last `rows` rows of padded [rows + t][width] to left.
 void keep_context(const float *padded, float *left, int rows, int t, int width);
 
@@ -59,10 +70,17 @@ void keep_context(const float *padded, float *left, int rows, int t, int width);
 CausalConv read_causal_conv(const GgufFile &f, const Kernels &k, const std::string &name, int in,
                             int out, int dilation, LayerPlan plan);
 
+// The weights [in][out][kernel] of a transposed convolution; a kernel has stride .. 2 * stride
+// taps.
+const ggml_tensor *require_transposed(const GgufFile &f, const std::string &name, int in, int out,
+                                      int stride);
+
 // Transposed convolution that drops what reaches beyond t * stride on the right: as a causal one
 // whose output step holds `stride` steps, [t][stride * out].  A kernel longer than its stride needs
 // the step before: two taps.
 CausalConv read_transposed_conv(const GgufFile &f, const Kernels &k, const std::string &name,
                                 int in, int out, int stride, LayerPlan plan);
+
+DepthwiseConv read_depthwise_conv(const GgufFile &f, const std::string &name, int channels);
 
 }  // namespace kz

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "nn/kernels/float_kernels.h"
-#include "nn/panels.h"
+#include "nn/kernels/panels.h"
 
 namespace kz {
 

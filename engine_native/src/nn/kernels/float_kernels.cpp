@@ -6,13 +6,6 @@
 
 namespace kz {
 
-extern const Kernels kernels_scalar;
-extern const Kernels kernels_vec128;
-#if defined(__x86_64__)
-extern const Kernels kernels_avx2;
-extern const Kernels kernels_avx512;
-#endif
-
 namespace {
 
 // Best first.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/conv/minimal_filter.h"
+#include "nn/kernels/minimal_filter.h"
 #include "runtime/aligned.h"
 
 namespace kz {

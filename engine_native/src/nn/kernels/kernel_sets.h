@@ -1,13 +1,25 @@
-// Choosing among sets of kernels, best first: by name, or the first that computes correctly here.
+// The sets of kernels there are, and choosing among them, best first: by name, or the first that
+// computes correctly here.
 #pragma once
 
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "nn/kernels/float_kernels.h"
+#include "nn/kernels/quant_kernels.h"
 #include "runtime/status.h"
 
 namespace kz {
+
+extern const Kernels kernels_scalar, kernels_vec128;
+extern const QuantKernels quant_scalar, quant_vec128;
+#if defined(__x86_64__)
+extern const Kernels kernels_avx2, kernels_avx512;
+extern const QuantKernels quant_avx2, quant_avxvnni, quant_avx512, quant_avx512vnni;
+#elif defined(__aarch64__)
+extern const QuantKernels quant_dotprod, quant_i8mm;
+#endif
 
 // Throws KZ_ERR_ARGUMENT for a name that is not in the list, and says what there is.
 template <typename Set>

@@ -2,11 +2,9 @@
 #include <cmath>
 #include <vector>
 
-#include "nn/kernels/quant_kernels.h"
+#include "nn/kernels/kernel_sets.h"
 
 namespace kz {
-
-extern const QuantKernels quant_scalar;
 
 namespace {
 

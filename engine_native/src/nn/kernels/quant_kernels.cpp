@@ -13,18 +13,6 @@
 
 namespace kz {
 
-extern const QuantKernels quant_scalar;
-extern const QuantKernels quant_vec128;
-#if defined(__x86_64__)
-extern const QuantKernels quant_avx2;
-extern const QuantKernels quant_avxvnni;
-extern const QuantKernels quant_avx512;
-extern const QuantKernels quant_avx512vnni;
-#elif defined(__aarch64__)
-extern const QuantKernels quant_dotprod;
-extern const QuantKernels quant_i8mm;
-#endif
-
 namespace {
 
 // Best first.

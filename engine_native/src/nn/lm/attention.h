@@ -4,7 +4,7 @@
 
 #include "nn/kernels/float_kernels.h"
 #include "nn/lm/kv_cache.h"
-#include "nn/lm/rope.h"
+#include "nn/rope.h"
 #include "weights/config.h"
 
 namespace kz {

@@ -35,65 +35,37 @@ struct KvTensors {
     std::vector<ggml_tensor *> k, v;
 };
 
-struct StepTensors {
-    ggml_tensor *input, *positions, *mask, *key_rows, *value_rows, *last, *hidden, *logits;
+struct StepTensors : LmGraphTensors {
+    ggml_tensor *positions, *mask, *key_rows, *value_rows, *last;
 };
 
 // The nodes of one step.  keys: how many the attention looks at.
-class StepBuilder {
+class StepBuilder final : public LmGraphBuilder {
   public:
-    StepBuilder(PlacedGraph &graph, const LmConfig &config, const DeviceLmWeights &w,
+    StepBuilder(PlacedGraph &graph, const LmConfig &config, const LmGraphWeights &w,
                 const KvTensors &kv, int t, int keys)
-        : g_(graph),
-          ctx_(graph.ctx()),
-          c_(config),
-          b_(config.block),
-          w_(w),
-          kv_(kv),
-          t_(t),
-          keys_(keys) {}
+        : LmGraphBuilder(graph, config, w, t), kv_(kv), keys_(keys) {}
 
     StepTensors build(int head) {
-        s_.input = g_.input(GGML_TYPE_F32, c_.input_width, t_);
         s_.positions = g_.input(GGML_TYPE_I32, t_);
         s_.mask = g_.input(GGML_TYPE_F32, keys_, t_);
         s_.key_rows = g_.input(GGML_TYPE_I64, t_);
         s_.value_rows = g_.input(GGML_TYPE_I64, static_cast<int64_t>(t_) * b_.kv_width());
         s_.last = g_.input(GGML_TYPE_I32, 1);
-        ggml_tensor *x = s_.input;
-        if (w_.proj_w) x = ggml_add(ctx_, product(w_.proj_w, x), w_.proj_b);
-        for (int i = 0; i < c_.layers; i++) {
-            const DeviceLayer &l = w_.layers[static_cast<size_t>(i)];
-            x = ggml_add(ctx_, x, product(l.out, attention(l, i, norm(x, l.attn_norm))));
-            ggml_tensor *h = norm(x, l.ffn_norm);
-            h = ggml_swiglu_split(ctx_, product(l.gate, h), product(l.up, h));
-            x = ggml_add(ctx_, x, product(l.down, h));
-        }
-        // Only the last position is asked for.
-        x = ggml_get_rows(ctx_, x, s_.last);
-        s_.hidden = norm(x, w_.output_norm);
-        s_.logits = product(w_.heads[static_cast<size_t>(head)], s_.hidden);
-        g_.output(s_.hidden);
-        g_.output(s_.logits);
+        static_cast<LmGraphTensors &>(s_) = LmGraphBuilder::build(head);
         return s_;
     }
 
   private:
-    ggml_tensor *product(ggml_tensor *w, ggml_tensor *x) {
-        ggml_tensor *y = ggml_mul_mat(ctx_, w, x);
-        ggml_prec_set_acc(y, GGML_PREC_F32);
-        return y;
-    }
-    ggml_tensor *norm(ggml_tensor *x, ggml_tensor *w) {
-        return ggml_mul(ctx_, ggml_rms_norm(ctx_, x, b_.eps), w);
-    }
+    ggml_tensor *last(ggml_tensor *x) override { return ggml_get_rows(ctx_, x, s_.last); }
     // x [heads * head_dim, t] -> [head_dim, heads, t], normalised and rotated.
     ggml_tensor *rotated(ggml_tensor *x, ggml_tensor *w, int heads) {
         x = norm(ggml_reshape_3d(ctx_, x, b_.head_dim, heads, t_), w);
         return ggml_rope_ext(ctx_, x, s_.positions, nullptr, b_.head_dim, GGML_ROPE_TYPE_NEOX, 0,
                              b_.rope_theta, 1.0f, 0.0f, 1.0f, 0.0f, 0.0f);
     }
-    ggml_tensor *attention(const DeviceLayer &l, int layer, ggml_tensor *h) {
+    ggml_tensor *attention(int layer, ggml_tensor *h) override {
+        const LmGraphLayer &l = w_.layers[static_cast<size_t>(layer)];
         ggml_tensor *q = rotated(product(l.q, h), l.q_norm, b_.heads);
         ggml_tensor *k = rotated(product(l.k, h), l.k_norm, b_.kv_heads);
         ggml_tensor *v = product(l.v, h);
@@ -119,13 +91,8 @@ class StepBuilder {
         return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), b_.q_width(), t_);
     }
 
-    PlacedGraph &g_;
-    ggml_context *ctx_;
-    const LmConfig &c_;
-    const BlockConfig &b_;
-    const DeviceLmWeights &w_;
     const KvTensors &kv_;
-    const int t_, keys_;
+    const int keys_;
     StepTensors s_{};
 };
 
@@ -135,18 +102,18 @@ size_t nodes_of(const LmConfig &c) {
 
 }  // namespace
 
-void DeviceLmWeights::place(const LmConfig &config) {
+void DeviceLm::place(const LmConfig &config, const LmGraphWeights &w) {
     PlacedGraph one(nodes_of(config)), most(nodes_of(config));
-    const KvTensors kv(config, DeviceLm::kMaxPositions);
-    for (auto [graph, t] : {std::pair{&one, 1}, std::pair{&most, DeviceLm::kMaxPositions}})
-        StepBuilder(*graph, config, *this, kv, t, DeviceLm::kMaxPositions).build(0);
+    const KvTensors kv(config, kMaxGraphPositions);
+    for (auto [graph, t] : {std::pair{&one, 1}, std::pair{&most, kMaxGraphPositions}})
+        StepBuilder(*graph, config, w, kv, t, kMaxGraphPositions).build(0);
     // The other heads are used as the first one is.
-    for (size_t i = 1; i < heads.size(); i++) {
+    for (size_t i = 1; i < w.heads.size(); i++) {
         one.expand(
-            ggml_mul_mat(one.ctx(), heads[i],
+            ggml_mul_mat(one.ctx(), w.heads[i],
                          ggml_new_tensor_2d(one.ctx(), GGML_TYPE_F32, config.block.hidden, 1)));
     }
-    tensors->place(device, {one.graph(), most.graph()}, true);
+    w.tensors->place(w.device, {one.graph(), most.graph()}, true);
 }
 
 struct DeviceLm::Step {
@@ -192,7 +159,7 @@ struct DeviceLm::Lease final : KvElsewhere {
     std::unique_ptr<Slot> slot;
 };
 
-DeviceLm::DeviceLm(const LmConfig &config, const DeviceLmWeights &weights, int n_threads)
+DeviceLm::DeviceLm(const LmConfig &config, const LmGraphWeights &weights, int n_threads)
     : config_(config), w_(weights), pool_(std::make_shared<Pool>(weights.device, n_threads)) {}
 
 DeviceLm::Slot &DeviceLm::slot(KvCache &cache) {
@@ -228,7 +195,7 @@ void DeviceLm::with_room(F f) {
 void DeviceLm::reserve(KvCache &cache, int positions) {
     Slot &slot = this->slot(cache);
     // The last piece is padded.
-    const int wanted = power_of_two(positions + kMaxPositions, kFewestKeys);
+    const int wanted = power_of_two(positions + kMaxGraphPositions, kFewestKeys);
     if (slot.capacity < wanted) with_room([&] { grow(slot, wanted, cache.n_past == 0); });
     if (cache.n_past > 0 || slot.finite) return;
     slot.kv->tensors->clear();
@@ -240,7 +207,7 @@ void DeviceLm::grow(Slot &slot, int positions, bool empty) {
     if (empty) slot = Slot();
     auto larger = std::make_unique<KvTensors>(config_, positions);
     PlacedGraph one(nodes_of(config_)), most(nodes_of(config_));
-    for (auto [graph, t] : {std::pair{&one, 1}, std::pair{&most, kMaxPositions}})
+    for (auto [graph, t] : {std::pair{&one, 1}, std::pair{&most, kMaxGraphPositions}})
         StepBuilder(*graph, config_, w_, *larger, t, positions).build(0);
     larger->tensors->place(w_.device, {one.graph(), most.graph()}, false);
     if (slot.kv) {
@@ -322,17 +289,18 @@ void DeviceLm::read(const Step &step, const LmSequence &to) const {
 
 bool DeviceLm::forward(std::span<const LmSequence> sequences, int head) {
     const auto width = static_cast<size_t>(config_.input_width);
+    pool_->backends.set_stop(stop_);
     for (const LmSequence &s : sequences) {
         reserve(*s.cache, s.cache->n_past + s.n);
         Slot &slot = this->slot(*s.cache);
         for (int done = 0; done < s.n;) {
             if (stopped()) return false;
-            const int n = std::min(s.n - done, kMaxPositions);
+            const int n = std::min(s.n - done, kMaxGraphPositions);
             Step &step = this->step(slot, s.cache->n_past, power_of_two(n, 1), head);
             slot.finite = false;
             set_inputs(slot, step, s.inputs + static_cast<size_t>(done) * width, s.cache->n_past,
                        n);
-            step.graph.compute();
+            if (!step.graph.compute()) return false;
             s.cache->n_past += n;
             done += n;
             if (done < s.n || !s.hidden) continue;

@@ -10,33 +10,17 @@
 #include <tuple>
 #include <vector>
 
-#include "nn/lm/lm.h"
-#include "runtime/devices.h"
+#include "nn/lm/lm_graph.h"
 
 namespace kz {
 
-struct DeviceLayer {
-    ggml_tensor *attn_norm, *q, *k, *v, *q_norm, *k_norm, *out;
-    ggml_tensor *ffn_norm, *gate, *up, *down;
-};
-
-struct DeviceLmWeights {
-    ggml_backend_dev_t device = nullptr;
-    std::vector<DeviceLayer> layers;
-    ggml_tensor *output_norm = nullptr;                // [hidden]
-    ggml_tensor *proj_w = nullptr, *proj_b = nullptr;  // [input_width, hidden], [hidden]
-    std::vector<ggml_tensor *> heads;                  // [hidden, head_size]
-    std::unique_ptr<PlacedTensors> tensors;
-
-    int64_t bytes() const { return tensors->device_bytes() + tensors->host_bytes(); }
-    // Gives the tensors, which have been added, their memory and values.
-    void place(const LmConfig &config);
-};
-
 class DeviceLm final : public Lm {
   public:
-    DeviceLm(const LmConfig &config, const DeviceLmWeights &weights, int n_threads);
+    DeviceLm(const LmConfig &config, const LmGraphWeights &weights, int n_threads);
     DeviceLm(const DeviceLm &) = delete;
+
+    // Gives tensors, which have been added, memory where its graphs want them, and their values.
+    static void place(const LmConfig &config, const LmGraphWeights &weights);
 
     bool forward(std::span<const LmSequence> sequences, int head) override;
     void reserve(KvCache &cache, int positions) override;
@@ -45,9 +29,6 @@ class DeviceLm final : public Lm {
 
     // Of the graph of t positions after n_past others.
     Placement placement(int n_past, int t, int head);
-
-    // Positions computed in one graph; more go in pieces.
-    static constexpr int kMaxPositions = 64;
 
   private:
     struct Step;
@@ -63,7 +44,7 @@ class DeviceLm final : public Lm {
     void set_inputs(const Slot &slot, Step &step, const float *x, int n_past, int n);
 
     const LmConfig &config_;
-    const DeviceLmWeights &w_;
+    const LmGraphWeights &w_;
     std::shared_ptr<Pool> pool_;  // shared with the streams' caches
     FloatBuffer padded_, mask_;
     std::vector<int32_t> positions_;

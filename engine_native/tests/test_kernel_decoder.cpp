@@ -4,34 +4,31 @@
 #include <cstring>
 #include <thread>
 
-#include "testing.h"
-#include "tiny_model.h"
+#include "decoder_runs.h"
 
 using namespace kz;
-using kz::testing::max_difference;
+using namespace kz::testing;
 
 namespace {
-
-constexpr int kBooks = testing::kSteps + 1, kFrame = 1920;
 
 // A model whose vocoder is wide enough for minimal filters in some of its layers.
 struct WideCodec {
     explicit WideCodec(ggml_type matrices = GGML_TYPE_F32, bool widened = false)
         : path(folder.file("codec.gguf")) {
-        testing::GgufWriter w;
+        GgufWriter w;
         w.matrices = matrices;
         w.widened = widened;
-        testing::write_codec(w, path, 1, 12);
+        write_codec(w, path, 1, 12);
     }
-    testing::TempFolder folder;
+    TempFolder folder;
     std::string path;
 };
 
 struct Loaded {
     WideCodec files;
     GgufFile file{files.path};
-    CodecWeights fast = load_codec_weights(file, kernels(), false);
-    CodecWeights exact = load_codec_weights(file, kernels(), true);
+    KernelWeights fast = load_kernel_weights(file, kernels(), false);
+    KernelWeights exact = load_kernel_weights(file, kernels(), true);
 };
 
 const Loaded &loaded() {
@@ -39,33 +36,15 @@ const Loaded &loaded() {
     return l;
 }
 
-const CodecWeights &weights() {
+const KernelWeights &weights() {
     return loaded().fast;
 }
 
-std::vector<int32_t> codes(int frames) {
-    std::vector<int32_t> c(static_cast<size_t>(frames) * kBooks);
-    uint32_t state = 5;
-    for (int32_t &x : c) {
-        state = state * 1664525u + 1013904223u;
-        x = static_cast<int32_t>((state >> 16) % testing::kCodebook);
-    }
-    return c;
-}
-
-std::vector<float> decode(const CodecWeights &w, const std::vector<int32_t> &c,
+std::vector<float> decode(const KernelWeights &w, const std::vector<int32_t> &c,
                           const std::vector<int> &pieces) {
-    CodecState state(w);
-    CodecDecoder decoder(w);
-    std::vector<float> pcm(c.size() / kBooks * kFrame);
-    int at = 0;
-    for (const int p : pieces) {
-        decoder.decode(state, c.data() + static_cast<ptrdiff_t>(at) * kBooks, p,
-                       pcm.data() + static_cast<ptrdiff_t>(at) * kFrame, nullptr);
-        at += p;
-    }
-    CHECK_EQ(static_cast<size_t>(at) * kBooks, c.size());
-    return pcm;
+    KernelState state(w);
+    KernelDecoder decoder(w);
+    return testing::decode(decoder, state, c, pieces);
 }
 
 }  // namespace
@@ -86,8 +65,7 @@ TEST(any_chunking_gives_the_same_samples) {
 TEST(later_frames_never_change_earlier_samples) {
     const auto c = codes(12);
     auto changed = c;
-    for (size_t i = 7 * kBooks; i < changed.size(); i++)
-        changed[i] = (changed[i] + 1) % testing::kCodebook;
+    for (size_t i = 7 * kBooks; i < changed.size(); i++) changed[i] = (changed[i] + 1) % kCodebook;
     const auto a = decode(weights(), c, {12}), b = decode(weights(), changed, {12});
     CHECK(std::memcmp(a.data(), b.data(), sizeof(float) * 7 * kFrame) == 0);
     CHECK(max_difference(a.data() + 7 * kFrame, b.data() + 7 * kFrame, 5 * kFrame) > 1e-3);
@@ -132,7 +110,7 @@ TEST(minimal_filters_give_the_samples_of_direct_products) {
 TEST(vector_kernels_equal_the_scalar_twin) {
     const auto c = codes(2);
     for (const bool exact : {true, false}) {
-        const CodecWeights scalar = load_codec_weights(loaded().file, kernels("scalar"), exact);
+        const KernelWeights scalar = load_kernel_weights(loaded().file, kernels("scalar"), exact);
         const auto plain = decode(scalar, c, {2});
         const auto vector = decode(exact ? loaded().exact : loaded().fast, c, {2});
         CHECK(max_difference(vector.data(), plain.data(), plain.size()) < 1e-4);
@@ -147,9 +125,9 @@ TEST(helpers_change_no_sample) {
     std::vector<std::thread> helpers;
     for (int i = 0; i < 2; i++) helpers.emplace_back([&] { team.help(leave); });
     while (team.helpers() < 2) std::this_thread::yield();
-    for (const CodecWeights *w : {&loaded().fast, &loaded().exact}) {
-        CodecState state(*w);
-        CodecDecoder decoder(*w, team);
+    for (const KernelWeights *w : {&loaded().fast, &loaded().exact}) {
+        KernelState state(*w);
+        KernelDecoder decoder(*w, team);
         std::vector<float> pcm(alone.size());
         decoder.decode(state, c.data(), 1, pcm.data(), nullptr);
         decoder.decode(state, c.data() + kBooks, 8, pcm.data() + kFrame, nullptr);
@@ -166,8 +144,8 @@ TEST(weights_kept_in_16_bits_give_the_same_samples) {
     for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_BF16}) {
         const WideCodec narrow(type), widened(type, true);
         const GgufFile narrow_file(narrow.path), widened_file(widened.path);
-        const CodecWeights a = load_codec_weights(narrow_file, kernels(), false);
-        const CodecWeights b = load_codec_weights(widened_file, kernels(), false);
+        const KernelWeights a = load_kernel_weights(narrow_file, kernels(), false);
+        const KernelWeights b = load_kernel_weights(widened_file, kernels(), false);
         CHECK(a.entry.w.type() == (type == GGML_TYPE_F16 ? WeightType::f16 : WeightType::bf16));
         CHECK_EQ(a.bytes, b.bytes);  // f32 that is f16 or bf16 throughout is kept as that
         CHECK(a.bytes < loaded().fast.bytes);
@@ -178,8 +156,8 @@ TEST(weights_kept_in_16_bits_give_the_same_samples) {
 
 TEST(reset_forgets_everything) {
     const auto c = codes(5);
-    CodecState state(weights());
-    CodecDecoder decoder(weights());
+    KernelState state(weights());
+    KernelDecoder decoder(weights());
     std::vector<float> first(5 * kFrame), second(5 * kFrame);
     decoder.decode(state, c.data(), 5, first.data(), nullptr);
     state.reset();

@@ -1,5 +1,4 @@
 #include "engine/inspect/machine_speed.h"
-#include "engine/inspect/pass_times.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "nn/panels.h"
+#include "nn/kernels/panels.h"
 
 #include <algorithm>
 #include <cstring>

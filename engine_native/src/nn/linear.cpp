@@ -1,4 +1,4 @@
-#include "nn/conv/layers.h"
+#include "nn/linear.h"
 
 #include <algorithm>
 #include <vector>
@@ -11,16 +11,6 @@ void Linear::run(const Compute &c, const float *x, float *y, int t, bool accumul
                  ptrdiff_t x_row) const {
     c.gemm({x, x_row ? x_row : in, 0, 1, in, w.plane(), w.type(),
             bias.empty() ? nullptr : bias.data(), y, out, t, out, accumulate});
-}
-
-void DepthwiseConv::run(const Kernels &k, const float *padded_x, float *y, int t) const {
-    for (int i = 0; i < t; i++, y += channels) {
-        std::copy_n(bias.data(), channels, y);
-        for (int tap = 0; tap < taps; tap++) {
-            k.mul_add(y, padded_x + static_cast<size_t>(i + tap) * channels,
-                      w.data() + static_cast<size_t>(tap) * channels, channels);
-        }
-    }
 }
 
 Linear read_joined(const GgufFile &f, const Kernels &k, int in, int out,
@@ -48,21 +38,6 @@ Linear read_linear(const GgufFile &f, const Kernels &k, const std::string &weigh
     Linear l = read_joined(f, k, in, out, {{weight, in, out}}, rows);
     if (!bias.empty()) l.bias = read_vector(f, bias, out);
     return l;
-}
-
-DepthwiseConv read_depthwise_conv(const GgufFile &f, const std::string &name, int channels) {
-    DepthwiseConv c;
-    c.channels = channels;
-    const ggml_tensor *t = f.require(name + ".weight", {-1, 1, channels});
-    c.taps = static_cast<int>(t->ne[0]);
-    const FloatBuffer w = f.read_f32(t);  // [channels][taps]
-    c.w.resize(w.size());
-    for (int i = 0; i < channels; i++) {
-        for (int tap = 0; tap < c.taps; tap++)
-            c.w[static_cast<size_t>(tap) * channels + i] = w[static_cast<size_t>(i) * c.taps + tap];
-    }
-    c.bias = read_vector(f, name + ".bias", channels);
-    return c;
 }
 
 }  // namespace kz
