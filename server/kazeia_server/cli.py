@@ -38,14 +38,12 @@ class _Commands(TyperGroup):
         return own if own is not None else self._tools().get(cmd_name)
 
     def _tools(self) -> dict[str, Any]:
-        from kazeia_server.voices.engine import tool_app
-
         try:
-            group = typer.main.get_group(tool_app())
+            from kazeia_engine.tools.cli import app as tools
         except (ImportError, OSError) as error:
             typer.echo(f"the engine's tools are not available: {error}", err=True)
             return {}
-        return dict(group.commands)
+        return dict(typer.main.get_group(tools).commands)
 
 
 app = typer.Typer(

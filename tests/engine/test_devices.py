@@ -18,9 +18,9 @@ from device_checks import (
 from typer.testing import CliRunner
 
 from kazeia_engine import Devices, EngineError, InvalidInput, Model
-from kazeia_engine.bench import Settings
-from kazeia_engine.cli import app
 from kazeia_engine.devices import device_list, json_text, named
+from kazeia_engine.tools.bench import Settings
+from kazeia_engine.tools.cli import app
 
 GRAPH = "cpu-graph"
 

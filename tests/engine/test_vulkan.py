@@ -22,8 +22,8 @@ from device_checks import (
 from typer.testing import CliRunner
 
 from kazeia_engine import Devices, Model
-from kazeia_engine.cli import app
 from kazeia_engine.devices import Device, device_list
+from kazeia_engine.tools.cli import app
 
 pytestmark = [pytest.mark.vulkan, pytest.mark.timeout(1800)]
 

@@ -20,8 +20,7 @@ from kazeia_engine import binding
 from kazeia_engine.devices import Devices, json_text
 from kazeia_engine.errors import EngineClosed, EngineError, InvalidInput
 from kazeia_engine.live import LiveStream
-from kazeia_engine.metadata import QUANTIZATION_KEY
-from kazeia_engine.modelfiles import ModelPair, find_pair, read_header
+from kazeia_engine.modelfiles import QUANTIZATION_KEY, ModelPair, find_pair, read_header
 from kazeia_engine.native_log import ggml_library
 from kazeia_engine.options import Options, guard_struct, integer, one_of, voice_options
 from kazeia_engine.prompt import Prompt, build_prompt, open_prompt, text_ids

@@ -31,26 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import typer
-
     from kazeia_engine.devices import Device
     from kazeia_engine.types import Guard, ModelInfo, Result
     from kazeia_server.settings import Settings
 
-__all__ = ["EngineModel", "EngineStream", "describe_model", "load_model", "tool_app"]
+__all__ = ["EngineModel", "EngineStream", "describe_model", "load_model"]
 
 _DEFAULT_MAX_FRAMES = 2048
 _PREFERRED_SPEAKER = "vivian"
-
-
-def tool_app() -> typer.Typer:
-    """The engine's own commands (convert, bench, ...).
-
-    Raises ImportError when the engine is not installed.
-    """
-    from kazeia_engine.cli import app
-
-    return app
 
 
 def load_model(settings: Settings) -> EngineModel:

@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.gguf_layout import TensorSpec, nbytes
+from kazeia_engine.tools.gguf_layout import TensorSpec, nbytes
 
 __all__ = ["Progress", "folder_for", "write_gguf"]
 

@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kazeia_engine.bench import runs
-from kazeia_engine.bench.busy import MOST_BUSY, slowdown
-from kazeia_engine.bench.compare import compare, why_not
 from kazeia_engine.devices import Devices
 from kazeia_engine.errors import EngineError, InvalidInput
-from kazeia_engine.gguf_layout import (
+from kazeia_engine.modelfiles import ModelPair, find_pair
+from kazeia_engine.tools.bench import runs
+from kazeia_engine.tools.bench.busy import MOST_BUSY, slowdown
+from kazeia_engine.tools.bench.compare import compare, why_not
+from kazeia_engine.tools.gguf_layout import (
     PartTypes,
     codec_tensors,
     nbytes,
     talker_tensors,
     tensor_type,
 )
-from kazeia_engine.gguf_writing import Progress
-from kazeia_engine.machine import (
+from kazeia_engine.tools.gguf_writing import Progress
+from kazeia_engine.tools.machine import (
     CpuWatch,
     Machine,
     Speed,
@@ -31,9 +32,8 @@ from kazeia_engine.machine import (
     forget_peak_rss,
     peak_rss_bytes,
 )
-from kazeia_engine.modelfiles import ModelPair, find_pair
-from kazeia_engine.synth import shape_of, synth
-from kazeia_engine.work import Estimate, PartWork, Work, estimate
+from kazeia_engine.tools.synth import shape_of, synth
+from kazeia_engine.tools.work import Estimate, PartWork, Work, estimate
 
 if TYPE_CHECKING:
     from kazeia_engine.model import Model

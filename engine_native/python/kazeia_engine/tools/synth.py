@@ -17,10 +17,11 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.convert import ConvertReport, placeholder_speaker
-from kazeia_engine.encoding import encode
 from kazeia_engine.errors import InvalidInput
-from kazeia_engine.gguf_layout import (
+from kazeia_engine.modelfiles import TYPE_SIZES
+from kazeia_engine.tools.convert import ConvertReport, placeholder_speaker
+from kazeia_engine.tools.encoding import encode
+from kazeia_engine.tools.gguf_layout import (
     CodecShape,
     ModelShape,
     PartTypes,
@@ -31,8 +32,8 @@ from kazeia_engine.gguf_layout import (
     talker_tensors,
     tensor_type,
 )
-from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
-from kazeia_engine.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
+from kazeia_engine.tools.gguf_writing import Progress, folder_for, write_gguf
+from kazeia_engine.tools.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
 
 __all__ = ["SIZES", "shape_of", "synth", "vocabulary_of"]
 
@@ -340,7 +341,7 @@ class _Random:
         self, spec: TensorSpec, type: str, rng: np.random.Generator, rows: int
     ) -> Iterator[npt.NDArray[Any]]:
         kind = gguf.GGMLQuantizationType[type.upper()]
-        unit = max(32, gguf.GGML_QUANT_SIZES[kind][0])
+        unit = max(32, TYPE_SIZES[kind][0])
         pool = self._pool(type, unit, _deviation(spec, self._shape))
         left = rows * spec.shape[-1]
         while left > 0:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from kazeia_engine.terminal import (
+from kazeia_engine.tools.terminal import (
     FAILED,
     bytes_progress,
     check_json_target,
@@ -27,7 +27,7 @@ from kazeia_engine.terminal import (
 )
 
 if TYPE_CHECKING:
-    from kazeia_engine.convert import ConvertReport
+    from kazeia_engine.tools.convert import ConvertReport
 
 __all__ = ["app"]
 
@@ -107,7 +107,7 @@ def convert(
     decoder_type: _DecoderType = None,
 ) -> None:
     """Convert an official Qwen3-TTS folder into a pair of GGUF files."""
-    from kazeia_engine.convert import convert as run
+    from kazeia_engine.tools.convert import convert as run
 
     with errors_as_exit_codes(), bytes_progress() as progress:
         report = run(
@@ -133,7 +133,7 @@ def synth(
     seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
 ) -> None:
     """Write a model of random weights in the true shapes: noise, at the true speed."""
-    from kazeia_engine.synth import synth as run
+    from kazeia_engine.tools.synth import synth as run
 
     with errors_as_exit_codes(), bytes_progress() as progress:
         report = run(
@@ -167,7 +167,7 @@ def quantize(
     force: Annotated[bool, typer.Option(help="Write over files of the same names.")] = False,
 ) -> None:
     """Write a GGUF pair in other weight types, part by part."""
-    from kazeia_engine.quantize import quantize as run
+    from kazeia_engine.tools.quantize import quantize as run
 
     with errors_as_exit_codes(), bytes_progress() as progress:
         report = run(
@@ -197,7 +197,7 @@ def validate(
     """Check that caching, streaming, chunks and seeds change nothing.  Exit code 1 if they do."""
     from kazeia_engine.devices import named
     from kazeia_engine.model import Model
-    from kazeia_engine.validate import validate as run
+    from kazeia_engine.tools.validate import validate as run
 
     failed = 0
     with errors_as_exit_codes():
@@ -234,8 +234,8 @@ def quality(
     ] = None,
 ) -> None:
     """Compare a quantised model with its reference.  Exit code 1 below the gate."""
-    from kazeia_engine.quality import Limits
-    from kazeia_engine.quality import quality as run
+    from kazeia_engine.tools.quality import Limits
+    from kazeia_engine.tools.quality import quality as run
 
     check_json_target(json_file)
     with errors_as_exit_codes():
@@ -293,10 +293,10 @@ def bench(
 
     The model of --synthetic is written to a temporary folder and removed.
     """
-    from kazeia_engine.bench import Settings, bench_synthetic
-    from kazeia_engine.bench import bench as run
-    from kazeia_engine.bench.tables import progress, show
     from kazeia_engine.devices import named
+    from kazeia_engine.tools.bench import Settings, bench_synthetic
+    from kazeia_engine.tools.bench import bench as run
+    from kazeia_engine.tools.bench.tables import progress, show
 
     if chunk != "auto" and not chunk.isdecimal():
         refuse(f"--chunk is {chunk!r}: expected auto, 0 or a number of frames")
@@ -377,8 +377,8 @@ def pull(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
 ) -> None:
     """Download a model from the Hugging Face hub, resuming and verifying."""
-    from kazeia_engine.pull import pull as run
-    from kazeia_engine.pull import repository
+    from kazeia_engine.tools.pull import pull as run
+    from kazeia_engine.tools.pull import repository
 
     with errors_as_exit_codes():
         folder = output or Path("models") / repository(name).split("/")[1].lower()
@@ -409,7 +409,7 @@ def doctor(
     """Show what this machine has and which model could speak in real time on it."""
     from kazeia_engine.devices import named
     from kazeia_engine.model import Model
-    from kazeia_engine.placement import show
+    from kazeia_engine.tools.placement import show
 
     if not placement:
         if json_file is not None:
@@ -432,8 +432,8 @@ def doctor(
 def _show_machine() -> None:
     from rich.table import Table
 
-    from kazeia_engine.doctor import findings, outlooks
-    from kazeia_engine.machine import Speed, busy_warning
+    from kazeia_engine.tools.doctor import findings, outlooks
+    from kazeia_engine.tools.machine import Speed, busy_warning
 
     console = console_for_tables()
     with errors_as_exit_codes():
@@ -478,7 +478,7 @@ def _report(report: ConvertReport) -> None:
 def _show_quality(figures: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from kazeia_engine.quality import MAX_SNR
+    from kazeia_engine.tools.quality import MAX_SNR
 
     console = console_for_tables()
     columns = ("KL mean", "KL 99 %", "KL max", "top 1", "top 5", "choices")

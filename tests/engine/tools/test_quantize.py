@@ -17,13 +17,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kazeia_engine import InvalidInput, Model, ModelFormatError, ModelNotFound
-from kazeia_engine.cli import app
-from kazeia_engine.convert import convert
-from kazeia_engine.encoding import decode, encode, encode_tensor
-from kazeia_engine.gguf_layout import SpeakerShape, codec_tensors, spec_of, talker_tensors
 from kazeia_engine.modelfiles import find_pair
-from kazeia_engine.quantize import quantize
-from kazeia_engine.synth import SIZES, shape_of, synth
+from kazeia_engine.tools.cli import app
+from kazeia_engine.tools.convert import convert
+from kazeia_engine.tools.encoding import decode, encode, encode_tensor
+from kazeia_engine.tools.gguf_layout import SpeakerShape, codec_tensors, spec_of, talker_tensors
+from kazeia_engine.tools.quantize import quantize
+from kazeia_engine.tools.synth import SIZES, shape_of, synth
 
 Q4_0, Q8_0 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0
 Rows = npt.NDArray[np.float32]
@@ -374,7 +374,7 @@ class TestRefusals:
 
     def test_a_full_disk(self, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         usage = shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6)
-        monkeypatch.setattr("kazeia_engine.quantize.shutil.disk_usage", lambda _path: usage)
+        monkeypatch.setattr("kazeia_engine.tools.quantize.shutil.disk_usage", lambda _path: usage)
         with pytest.raises(OSError, match="has 1 MB free, the files take"):
             quantize(tiny, tmp_path / "out", talker_type="q8_0")
         assert not (tmp_path / "out").exists()

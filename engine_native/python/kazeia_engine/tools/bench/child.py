@@ -190,7 +190,7 @@ def main() -> int:
     except Exception as error:
         sys.stdout.write(json.dumps({"error": str(error) or type(error).__name__}) + "\n")
         return 1
-    from kazeia_engine.machine import peak_rss_bytes
+    from kazeia_engine.tools.machine import peak_rss_bytes
 
     figures["peak_rss_mb"] = peak_rss_bytes() / 1e6
     sys.stdout.write(json.dumps(figures) + "\n")

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from kazeia_engine import EngineError, InvalidInput, Model
-from kazeia_engine.bench import Settings, bench, compare
-from kazeia_engine.bench.busy import slowdown, spinning
-from kazeia_engine.bench.compare import ENGINES, run_engine, why_not
-from kazeia_engine.machine import Speed
 from kazeia_engine.modelfiles import ModelPair, find_pair
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.bench import Settings, bench, compare
+from kazeia_engine.tools.bench.busy import slowdown, spinning
+from kazeia_engine.tools.bench.compare import ENGINES, run_engine, why_not
+from kazeia_engine.tools.machine import Speed
+from kazeia_engine.tools.synth import synth
 
 TEXT = "the quick fox"
 RUN = {"frames": 4, "codebook": 2048, "threads": 2}
@@ -68,7 +68,7 @@ def test_spinning_processes_end_after_an_error() -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_spinning_processes_end_with_their_parent(how: signal.Signals) -> None:
     code = (
-        "import time; from kazeia_engine.bench.busy import spinning\n"
+        "import time; from kazeia_engine.tools.bench.busy import spinning\n"
         "with spinning(2) as pids: print(*pids, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -89,7 +89,7 @@ def test_so_many_cannot_spin(n: int) -> None:
 
 
 def test_a_process_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kazeia_engine.bench.busy._SPIN", "raise SystemExit(1)")
+    monkeypatch.setattr("kazeia_engine.tools.bench.busy._SPIN", "raise SystemExit(1)")
     with pytest.raises(EngineError, match="could not be started"), spinning(1):
         pass
 
@@ -177,7 +177,7 @@ def test_a_hanging_run_is_ended(
 def test_a_run_ends_with_its_parent(pair: ModelPair) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from kazeia_engine.bench.compare import run_engine\n"
+        "from kazeia_engine.tools.bench.compare import run_engine\n"
         "from kazeia_engine.modelfiles import find_pair\n"
         "run_engine('llama.cpp', find_pair(Path(sys.argv[1])), 'the fox', frames=4000,"
         " codebook=2048, threads=1)"

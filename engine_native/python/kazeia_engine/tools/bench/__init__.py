@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kazeia_engine.bench.figures import Settings, bench, bench_synthetic
+from kazeia_engine.tools.bench.figures import Settings, bench, bench_synthetic
 
 __all__ = ["Settings", "bench", "bench_synthetic"]

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kazeia_engine.checkpoint import Checkpoint
-from kazeia_engine.convert import convert
-from kazeia_engine.encoding import bf16_bits, encode, from_bf16_bits
 from kazeia_engine.errors import InvalidInput, ModelError, ModelFormatError, ModelNotFound
 from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.tools.checkpoint import Checkpoint
+from kazeia_engine.tools.convert import convert
+from kazeia_engine.tools.encoding import bf16_bits, encode, from_bf16_bits
 
 MODELS = ("custom-projected", "custom-equal", "design", "base")
 Tensors = dict[str, gguf.gguf_reader.ReaderTensor]

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.errors import InvalidInput, ModelFormatError
-from kazeia_engine.metadata import SYNTHETIC_KEY
 from kazeia_engine.modelfiles import find_pair, read_header
+from kazeia_engine.tools.metadata import SYNTHETIC_KEY
 from kazeia_engine.vocabulary import ModelVocabulary
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.encoding import from_bf16_bits
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
 from kazeia_engine.modelfiles import read_values
+from kazeia_engine.tools.encoding import from_bf16_bits
 
 __all__ = ["Checkpoint", "Json", "read_json"]
 

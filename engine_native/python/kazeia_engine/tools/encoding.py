@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.errors import EngineError, ModelFormatError
+from kazeia_engine.modelfiles import TYPE_SIZES
 from kazeia_engine.native_log import ggml_library
 
 __all__ = ["bf16_bits", "decode", "encode", "encode_tensor", "from_bf16_bits"]
@@ -75,7 +76,7 @@ def encode(rows: _F32, type: str) -> npt.NDArray[Any]:
     if type == "bf16":
         return bf16_bits(rows)
     kind = gguf.GGMLQuantizationType[type.upper()]
-    block, size = gguf.GGML_QUANT_SIZES[kind]
+    block, size = TYPE_SIZES[kind]
     n, width = rows.shape
     if width % block:
         raise ValueError(f"rows of {width} do not divide into blocks of {block} ({type})")

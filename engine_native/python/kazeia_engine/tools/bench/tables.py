@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kazeia_engine.machine import busy_warning
+from kazeia_engine.tools.machine import busy_warning
 
 __all__ = ["progress", "show"]
 

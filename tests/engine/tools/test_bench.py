@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from kazeia_engine import InvalidInput, ModelNotFound
-from kazeia_engine.bench import Settings, bench, bench_synthetic, tables
-from kazeia_engine.bench.figures import generator, stage_rows, verdict
-from kazeia_engine.bench.runs import Spread
-from kazeia_engine.machine import Speed, usable_cores
-from kazeia_engine.work import PartWork, Work
+from kazeia_engine.tools.bench import Settings, bench, bench_synthetic, tables
+from kazeia_engine.tools.bench.figures import generator, stage_rows, verdict
+from kazeia_engine.tools.bench.runs import Spread
+from kazeia_engine.tools.machine import Speed, usable_cores
+from kazeia_engine.tools.work import PartWork, Work
 
 KEYS = {
     "busy", "chunk", "chunk1_over_chunk0", "compare", "devices", "estimate", "first_audio",

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kazeia_engine.errors import ModelFormatError
-from kazeia_engine.gguf_layout import (
+from kazeia_engine.modelfiles import ModelPair, read_header
+from kazeia_engine.tools.gguf_layout import (
     ModelShape,
     PartTypes,
     codec_tensors,
@@ -20,8 +21,7 @@ from kazeia_engine.gguf_layout import (
     talker_tensors,
     tensor_type,
 )
-from kazeia_engine.machine import Speed
-from kazeia_engine.modelfiles import ModelPair, read_header
+from kazeia_engine.tools.machine import Speed
 
 __all__ = ["FRAMES_PER_SECOND", "Estimate", "PartWork", "Work", "estimate"]
 

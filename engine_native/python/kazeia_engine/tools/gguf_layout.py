@@ -18,6 +18,7 @@ import gguf
 import numpy as np
 
 from kazeia_engine.errors import InvalidInput
+from kazeia_engine.modelfiles import TYPE_SIZES
 
 __all__ = [
     "FORMAT_VERSION",
@@ -227,7 +228,7 @@ def tensor_type(spec: TensorSpec, types: PartTypes) -> str:
     if spec.role in ("table", "head") and wanted not in _EIGHT_BITS_UP:
         wanted = "q8_0"
     for name in (wanted, "q8_0", "f16"):
-        if spec.shape[-1] % gguf.GGML_QUANT_SIZES[_TYPES[name]][0] == 0:
+        if spec.shape[-1] % TYPE_SIZES[_TYPES[name]][0] == 0:
             # f16 in place of a quantised type: its products must not overflow either.
             return "f32" if name == "f16" != wanted and spec.role == "down" else name
     raise AssertionError("f16 has blocks of one")
@@ -235,7 +236,7 @@ def tensor_type(spec: TensorSpec, types: PartTypes) -> str:
 
 def nbytes(spec: TensorSpec, type: str) -> int:
     """Bytes of a tensor in a type."""
-    block, size = gguf.GGML_QUANT_SIZES[_TYPES[type]]
+    block, size = TYPE_SIZES[_TYPES[type]]
     return int(spec.rows * spec.shape[-1] // block * size)
 
 

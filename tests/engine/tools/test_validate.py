@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kazeia_engine import InvalidInput, Model, Result
-from kazeia_engine.synth import synth
-from kazeia_engine.validate import (
+from kazeia_engine.tools.synth import synth
+from kazeia_engine.tools.validate import (
     MAX_LOGITS_DIFFERENCE,
     MAX_PCM_DIFFERENCE,
     Check,

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from kazeia_engine import InvalidInput, Model, ModelFormatError, machine, work
-from kazeia_engine.doctor import findings, outlooks
-from kazeia_engine.gguf_layout import PartTypes
-from kazeia_engine.machine import (
+from kazeia_engine.modelfiles import GgufHeader, find_pair, read_header
+from kazeia_engine.tools.doctor import findings, outlooks
+from kazeia_engine.tools.gguf_layout import PartTypes
+from kazeia_engine.tools.machine import (
     CpuWatch,
     Machine,
     Speed,
@@ -26,9 +27,8 @@ from kazeia_engine.machine import (
     peak_rss_bytes,
     usable_cores,
 )
-from kazeia_engine.modelfiles import GgufHeader, find_pair, read_header
-from kazeia_engine.synth import shape_of, synth
-from kazeia_engine.work import PartWork, Work, estimate
+from kazeia_engine.tools.synth import shape_of, synth
+from kazeia_engine.tools.work import PartWork, Work, estimate
 
 
 def speed_of(gbs: float, gflops: float) -> Speed:

@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kazeia_engine import InvalidInput, ModelFormatError, ModelNotFound
-from kazeia_engine.cli import app
 from kazeia_engine.modelfiles import find_pair
-from kazeia_engine.quality import (
+from kazeia_engine.tools.cli import app
+from kazeia_engine.tools.quality import (
     MAX_SNR,
     Limits,
     compare_logits,
@@ -26,8 +26,8 @@ from kazeia_engine.quality import (
     quality,
     signal_to_noise,
 )
-from kazeia_engine.quantize import quantize
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.quantize import quantize
+from kazeia_engine.tools.synth import synth
 
 TEXTS = ("the voix of the people", "bonjour, small world")
 Q4_0 = gguf.GGMLQuantizationType.Q4_0
@@ -150,7 +150,7 @@ class TestModels:
                 def rounded(blocks: npt.NDArray[np.float32]) -> Any:
                     return gguf.quants.quantize(blocks, Q4_0)
 
-                monkeypatch.setattr("kazeia_engine.encoding._q4_0", rounded)
+                monkeypatch.setattr("kazeia_engine.tools.encoding._q4_0", rounded)
             quantize(source, tmp_path / name, talker_type="q4_0", cp_type="q4_0")
             figures = judge(tmp_path / name, source, frames=32)
             divergence[name] = figures["cp"]["kl_mean"]

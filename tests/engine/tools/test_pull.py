@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kazeia_engine import EngineError, InvalidInput, ModelFormatError, ModelNotFound
-from kazeia_engine.cli import app
-from kazeia_engine.pull import KNOWN_MODELS, Pulled, pull, repository
+from kazeia_engine.tools.cli import app
+from kazeia_engine.tools.pull import KNOWN_MODELS, Pulled, pull, repository
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = bytes(range(256)) * 400

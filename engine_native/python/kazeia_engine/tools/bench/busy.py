@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kazeia_engine.bench.runs import spoken_text
 from kazeia_engine.errors import EngineError, InvalidInput
+from kazeia_engine.tools.bench.runs import spoken_text
 
 if TYPE_CHECKING:
     from kazeia_engine.model import Model

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kazeia_engine.errors import KazeiaError
-from kazeia_engine.gguf_layout import PartTypes
-from kazeia_engine.machine import Machine, Speed
-from kazeia_engine.synth import shape_of
-from kazeia_engine.work import FRAMES_PER_SECOND, Work, estimate
+from kazeia_engine.tools.gguf_layout import PartTypes
+from kazeia_engine.tools.machine import Machine, Speed
+from kazeia_engine.tools.synth import shape_of
+from kazeia_engine.tools.work import FRAMES_PER_SECOND, Work, estimate
 
 __all__ = ["Finding", "Outlook", "findings", "outlooks"]
 
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How fast a model should be here, by `kazeia_engine.work.estimate`."""
+    """How fast a model should be here, by `kazeia_engine.tools.work.estimate`."""
 
     model: str
     formats: str
@@ -66,7 +66,7 @@ def outlooks(speed: Speed) -> list[Outlook]:
     """What each model and weight format needs on a machine of this speed.
 
     The estimate is the sum over talker, code predictor and decoder, each the longer of reading and
-    multiplying; see `kazeia_engine.work.estimate`.
+    multiplying; see `kazeia_engine.tools.work.estimate`.
     """
     table = []
     for model in _SIZES:

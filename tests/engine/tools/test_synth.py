@@ -11,11 +11,11 @@ import gguf
 import numpy as np
 import pytest
 
-from kazeia_engine.convert import ConvertReport
 from kazeia_engine.errors import InvalidInput
-from kazeia_engine.gguf_layout import codec_tensors, talker_tensors
 from kazeia_engine.modelfiles import find_pair, read_header
-from kazeia_engine.synth import SIZES, shape_of, synth, vocabulary_of
+from kazeia_engine.tools.convert import ConvertReport
+from kazeia_engine.tools.gguf_layout import codec_tensors, talker_tensors
+from kazeia_engine.tools.synth import SIZES, shape_of, synth, vocabulary_of
 
 _DRIVER = """
 import sys
@@ -174,7 +174,7 @@ import resource, signal
 from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.synth import synth
 try:
     synth(Path({str(tmp_path / "out")!r}), size="tiny", type="f32")
 except OSError as error:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import gguf
 
-from kazeia_engine.gguf_layout import FORMAT_VERSION, ModelShape, PartTypes, file_type
+from kazeia_engine.modelfiles import QUANTIZATION_KEY
+from kazeia_engine.tools.gguf_layout import FORMAT_VERSION, ModelShape, PartTypes, file_type
 from kazeia_engine.types import ModelKind
 
 __all__ = [
-    "QUANTIZATION_KEY",
     "SYNTHETIC_KEY",
     "ModelFacts",
     "Vocabulary",
@@ -21,7 +21,6 @@ __all__ = [
     "talker_quantization",
 ]
 
-QUANTIZATION_KEY = "kazeia.quantization"
 SYNTHETIC_KEY = "kazeia.synthetic"
 _TALKER_ARCH = "qwen3tts"
 _CODEC_ID_KEYS = ("pad", "bos", "eos", "think", "nothink", "think_bos", "think_eos")

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from kazeia_engine import InvalidInput, Model, terminal
-from kazeia_engine.bench.figures import Settings, _require_fits
-from kazeia_engine.bench.runs import spoken_text
-from kazeia_engine.cli import app
 from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.tools.bench.figures import Settings, _require_fits
+from kazeia_engine.tools.bench.runs import spoken_text
+from kazeia_engine.tools.cli import app
 
 
 def run(*arguments: str | Path, expect: int = 0) -> Any:
@@ -95,7 +95,7 @@ def test_validate(folder: Path) -> None:
 
 
 def test_validate_fails_with_code_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kazeia_engine.validate.MAX_PCM_DIFFERENCE", -1.0)
+    monkeypatch.setattr("kazeia_engine.tools.validate.MAX_PCM_DIFFERENCE", -1.0)
     result = run("validate", "--model", folder, "--frames", "2", expect=1)
     assert "FAIL audio in chunks of 1 = in one" in result.stdout
     assert "checks failed" in error_line(result)
@@ -336,7 +336,7 @@ def test_json_to_standard_output(tmp_path: Path) -> None:
     link.symlink_to("/proc/self/fd/1")
     script = f"""
 from pathlib import Path
-from kazeia_engine.terminal import write_json
+from kazeia_engine.tools.terminal import write_json
 write_json(Path({str(link)!r}), {{"rtf": 1}})
 """
     with out.open("wb") as f:
@@ -366,7 +366,7 @@ def write(self, path, progress):
     os.kill(os.getpid(), signal.SIGTERM)
     signal.pause()
 quantize._Job.write = write
-from kazeia_engine.cli import app
+from kazeia_engine.tools.cli import app
 app(["quantize", {str(source)!r}, {str(tmp_path / "out")!r}, "--talker", "q4_0"])
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120)

@@ -20,10 +20,11 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.convert import ConvertReport, fallback_notes
-from kazeia_engine.encoding import decode, encode_tensor
 from kazeia_engine.errors import InvalidInput, ModelFormatError
-from kazeia_engine.gguf_layout import (
+from kazeia_engine.modelfiles import QUANTIZATION_KEY, find_pair, read_header, read_values
+from kazeia_engine.tools.convert import ConvertReport, fallback_notes
+from kazeia_engine.tools.encoding import decode, encode_tensor
+from kazeia_engine.tools.gguf_layout import (
     TYPE_NAMES,
     PartTypes,
     TensorSpec,
@@ -33,9 +34,8 @@ from kazeia_engine.gguf_layout import (
     spec_of,
     tensor_type,
 )
-from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
-from kazeia_engine.metadata import QUANTIZATION_KEY, codec_quantization, talker_quantization
-from kazeia_engine.modelfiles import find_pair, read_header, read_values
+from kazeia_engine.tools.gguf_writing import Progress, folder_for, write_gguf
+from kazeia_engine.tools.metadata import codec_quantization, talker_quantization
 from kazeia_engine.vocabulary import ModelVocabulary
 
 __all__ = ["DECODER_FORMATS", "GENERATOR_FORMATS", "Plan", "quantize"]

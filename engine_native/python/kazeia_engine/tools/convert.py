@@ -16,10 +16,10 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.checkpoint import Checkpoint, Json, read_json
-from kazeia_engine.encoding import encode_tensor
 from kazeia_engine.errors import InvalidInput, ModelFormatError, ModelNotFound
-from kazeia_engine.gguf_layout import (
+from kazeia_engine.tools.checkpoint import Checkpoint, Json, read_json
+from kazeia_engine.tools.encoding import encode_tensor
+from kazeia_engine.tools.gguf_layout import (
     CodecShape,
     ModelShape,
     PartTypes,
@@ -31,8 +31,8 @@ from kazeia_engine.gguf_layout import (
     talker_tensors,
     tensor_type,
 )
-from kazeia_engine.gguf_writing import Progress, folder_for, write_gguf
-from kazeia_engine.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
+from kazeia_engine.tools.gguf_writing import Progress, folder_for, write_gguf
+from kazeia_engine.tools.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
 from kazeia_engine.types import ModelKind
 
 __all__ = ["ConvertReport", "convert", "fallback_notes", "placeholder_speaker"]
