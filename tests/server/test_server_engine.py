@@ -190,17 +190,16 @@ def test_a_folder_without_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type", "expected"),
-    [("gpu", "INFO"), ("integrated gpu", "INFO"), ("accelerator", "WARNING"), (None, "WARNING")],
+    ("chosen", "expected"),
+    [(Device("Vulkan0", "a device", "gpu", 0, 0, True), "INFO"), (None, "WARNING")],
 )
 def test_what_auto_has_chosen_is_told(
-    caplog: pytest.LogCaptureFixture, type: str | None, expected: str
+    caplog: pytest.LogCaptureFixture, chosen: Device | None, expected: str
 ) -> None:
-    devices = [] if type is None else [Device("Vulkan0", "a device", type, 0, 0)]
     logger.addHandler(caplog.handler)
     try:
         with caplog.at_level("INFO", logger=logger.name):
-            engine._tell_choice(devices)
+            engine._tell_choice(chosen)
     finally:
         logger.removeHandler(caplog.handler)
     ((level, message),) = {(r.levelname, r.getMessage()) for r in caplog.records}
@@ -221,4 +220,4 @@ def test_who_imports_the_engine() -> None:
                 if name.partition(".")[0] == "kazeia_engine":
                     importers.setdefault(path.name, set()).add(name)
     assert importers.keys() == {"engine.py", "cli.py"}
-    assert importers["cli.py"] == {"kazeia_engine.tools.cli"}
+    assert importers["cli.py"] == {"kazeia_engine.processor", "kazeia_engine.tools.cli"}

@@ -26,6 +26,7 @@ from kazeia_engine.vocabulary import ModelVocabulary
 
 if TYPE_CHECKING:
     from kazeia_engine.model import Model, Precision
+    from kazeia_engine.options import SpeechOptions
     from kazeia_engine.types import ModelInfo
 
 __all__ = [
@@ -126,7 +127,7 @@ class _Run:
     """A text as the reference spoke it."""
 
     text: str
-    options: dict[str, Any]
+    options: SpeechOptions
     codes: _Codes  # [n, 16]
     talker: _Floats  # logits [n, codec vocabulary]
     cp: _Floats  # logits [n, 15, codebook size]
@@ -247,7 +248,7 @@ def _record(
         speaker = model.info.speakers[0]
     runs = []
     for i, text in enumerate(texts):
-        options = {"seed": _SEED + i, "speaker": speaker}
+        options: SpeechOptions = {"seed": _SEED + i, "speaker": speaker}
         trace = model.trace(text, frames=frames, **options)
         n = len(trace["codes"])
         if not n:
