@@ -30,7 +30,7 @@ shift 3
 
 case " $*" in *" tests/"*) ;; *)
     set -- tests/engine/test_parity.py tests/engine/test_model.py tests/engine/test_sharing.py \
-        tests/engine/test_prompt.py tests/engine/test_live.py tests/engine/test_validate.py \
+        tests/engine/test_prompt.py tests/engine/test_live.py tests/engine/tools/test_validate.py \
         tests/engine/test_tokenizer.py tests/server/test_server_engine.py \
         tests/server/test_builtin_voice.py tests/server/test_audio_encode.py \
         tests/server/test_audio_formats.py tests/server/test_audio_pcm.py \

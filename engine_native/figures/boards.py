@@ -2,8 +2,8 @@
 
     python engine_native/figures/boards.py [--check]
 
-What a frame costs is counted by `kazeia_engine.work`, as `kazeia doctor` does.  `--check` writes
-nothing and fails if the page's tables are not those computed here.
+What a frame costs is counted by `kazeia_engine.tools.work`, as `kazeia doctor` does.  `--check`
+writes nothing and fails if the page's tables are not those computed here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kazeia_engine.gguf_layout import PartTypes
-from kazeia_engine.machine import Speed
-from kazeia_engine.synth import shape_of
-from kazeia_engine.work import FRAMES_PER_SECOND, Work, estimate
+from kazeia_engine.tools.gguf_layout import PartTypes
+from kazeia_engine.tools.machine import Speed
+from kazeia_engine.tools.synth import shape_of
+from kazeia_engine.tools.work import FRAMES_PER_SECOND, Work, estimate
 
 PAGE = Path(__file__).parents[1] / "BOARDS.md"
 MODELS = ("0.6b", "1.7b")

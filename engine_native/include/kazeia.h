@@ -273,9 +273,9 @@ KZ_API kz_status kz_decoder_trace(kz_model *model, const int32_t *codes, int32_t
                                   const char *stage, int64_t shape[2], float *out);
 
 /* The devices that a part can be placed on, as JSON: [{"name", "description", "type",
- * "memory_free", "memory_total"}, ...], memory in bytes.  Needs no model.
- * json [size] gets the text with its terminator, needed its size; json may be NULL to ask for it.
- * KZ_ERR_ARGUMENT when size is too small. */
+ * "memory_free", "memory_total", "auto"}, ...], memory in bytes, auto: whether "auto" stands for
+ * it. Needs no model. json [size] gets the text with its terminator, needed its size; json may be
+ * NULL to ask for it. KZ_ERR_ARGUMENT when size is too small. */
 KZ_API kz_status kz_devices(char *json, size_t size, size_t *needed);
 
 /* Which node of a part's graphs runs on which device and what is copied between devices in one run,

@@ -289,4 +289,5 @@ TEST(placement_and_devices_are_written_into_the_callers_memory) {
     text.assign(needed, 'x');
     CHECK_EQ(kz_devices(text.data(), text.size(), &needed), KZ_OK);
     CHECK(text.find("\"name\": \"Rows0\"") != std::string::npos);
+    CHECK(text.find("\"auto\": true") != std::string::npos);  // it is the only GPU
 }

@@ -24,6 +24,7 @@ __all__ = ["app", "main"]
 _BAD_INPUT = 2
 _FAILED = 1
 _INTERRUPTED = 130
+_WITHOUT_NUMPY = ("speak",)
 
 
 class _Commands(TyperGroup):
@@ -37,15 +38,19 @@ class _Commands(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         return own if own is not None else self._tools().get(cmd_name)
 
-    def _tools(self) -> dict[str, Any]:
-        from kazeia_server.voices.engine import tool_app
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        found = super().resolve_command(ctx, args)
+        if found[0] not in _WITHOUT_NUMPY:
+            _require_processor()
+        return found
 
+    def _tools(self) -> dict[str, Any]:
         try:
-            group = typer.main.get_group(tool_app())
+            from kazeia_engine.tools.cli import app as tools
         except (ImportError, OSError) as error:
             typer.echo(f"the engine's tools are not available: {error}", err=True)
             return {}
-        return dict(group.commands)
+        return dict(typer.main.get_group(tools).commands)
 
 
 app = typer.Typer(
@@ -269,6 +274,15 @@ def serve(
             log_format=log_format,
         )
         run_server(settings)
+
+
+def _require_processor() -> None:
+    from kazeia_engine.processor import require_processor
+
+    try:
+        require_processor()
+    except ImportError as error:
+        _refuse(str(error))
 
 
 def main() -> None:

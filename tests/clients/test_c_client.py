@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from kazeia_engine import Guard, Model
-from kazeia_engine.convert import convert
 from kazeia_engine.modelfiles import find_pair
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.convert import convert
+from kazeia_engine.tools.synth import synth
 from kazeia_server.audio.pcm import pcm16
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from deploy_files import BIN, DOCKER, ROOT, SETTINGS, last_stage, run, system_to
 from pydantic import BaseModel, ValidationError
 
 import kazeia_server
-from kazeia_engine.pull import KNOWN_MODELS
+from kazeia_engine.tools.pull import KNOWN_MODELS
 from kazeia_server.app import create_app
 from kazeia_server.cli import app
 from kazeia_server.settings import Settings, load_settings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sandbox import Sandbox
 
-from kazeia_engine.convert import convert
+from kazeia_engine.tools.convert import convert
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "custom-projected"
 

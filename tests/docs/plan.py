@@ -52,7 +52,7 @@ NOT_RUN = {
     "import asyncio\n\nimport aiohttp\nfrom livekit": "needs `--group clients`",
     "./kazeia_say ": "is built first; tests/clients builds and runs it",
     "pytest ": "a test does not run all tests",
-    "kazeia pull ": "needs the network; tests/engine/test_pull.py has a hub of its own",
+    "kazeia pull ": "needs the network; tests/engine/tools/test_pull.py has a hub of its own",
     "docker ": "needs a container engine; tests/docker reads the Dockerfile and compose.yaml",
     "CPUS=4 KZTTS_MODEL=/models/custom docker compose ": "needs a container engine",
     "kubectl ": "needs a cluster; tests/docker checks the manifests",

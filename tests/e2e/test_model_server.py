@@ -13,7 +13,7 @@ import pytest
 from live import Live, Session, serving, until
 
 from kazeia_engine import Guard, Model
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.synth import synth
 from kazeia_engine.types import TextMode
 from kazeia_server.audio.pcm import pcm16
 from kazeia_server.settings import Settings

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kazeia_engine.convert import convert
+from kazeia_engine.tools.convert import convert
 
 GoldenCase = Callable[[str, str], dict[str, npt.NDArray[Any]]]
 

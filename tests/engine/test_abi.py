@@ -14,7 +14,7 @@ import pytest
 
 from kazeia_engine import binding
 from kazeia_engine.modelfiles import ModelPair, find_pair
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.synth import synth
 
 ABI = Path(__file__).parent / "abi"
 sys.path.insert(0, str(ABI))

@@ -18,9 +18,9 @@ from device_checks import (
 from typer.testing import CliRunner
 
 from kazeia_engine import Devices, EngineError, InvalidInput, Model
-from kazeia_engine.bench import Settings
-from kazeia_engine.cli import app
-from kazeia_engine.devices import device_list, json_text, named
+from kazeia_engine.devices import auto_device, device_list, json_text, named
+from kazeia_engine.tools.bench import Settings
+from kazeia_engine.tools.cli import app
 
 GRAPH = "cpu-graph"
 
@@ -136,6 +136,14 @@ def test_names_of_flags() -> None:
 
 def test_device_list_has_no_processor() -> None:
     assert all(d.name.lower() not in ("cpu", GRAPH) for d in device_list())
+
+
+def test_auto_is_told_as_it_is_chosen(golden_models: dict[str, Path]) -> None:
+    chosen = auto_device()
+    assert chosen in (None, *device_list())
+    with Model.load(golden_models["design"], devices="AUTO") as model:
+        places = {part["device"] for part in model.placement()["parts"]}
+    assert places == {"cpu" if chosen is None else chosen.name}
 
 
 @pytest.mark.parametrize(("length", "calls"), [(10, 1), (1 << 16, 2), (200_000, 2)])

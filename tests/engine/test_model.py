@@ -24,9 +24,9 @@ from kazeia_engine import (
     UnknownLanguage,
     UnknownSpeaker,
 )
-from kazeia_engine.convert import convert
 from kazeia_engine.gguf_keys import GgufKeys
-from kazeia_engine.synth import synth
+from kazeia_engine.tools.convert import convert
+from kazeia_engine.tools.synth import synth
 
 TEXT = "Bonjour the voix."
 

@@ -14,7 +14,7 @@ import pytest
 
 from kazeia_engine import modelfiles
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
-from kazeia_engine.modelfiles import ModelPair, find_pair, read_header, read_values
+from kazeia_engine.modelfiles import TYPE_SIZES, ModelPair, find_pair, read_header, read_values
 
 
 @pytest.fixture
@@ -34,6 +34,11 @@ def foreign(path: Path, architecture: str = "llama") -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def test_sizes_of_types_are_those_of_gguf() -> None:
+    known = {int(k): v for k, v in gguf.GGML_QUANT_SIZES.items()}
+    assert {k: TYPE_SIZES.get(k) for k in known} == known
 
 
 def test_found_by_content(pair: ModelPair) -> None:

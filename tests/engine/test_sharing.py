@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from kazeia_engine import Model
-from kazeia_engine.quantize import quantize
+from kazeia_engine.tools.quantize import quantize
 
 TEXTS = (
     "Hi.",

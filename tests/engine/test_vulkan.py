@@ -22,8 +22,8 @@ from device_checks import (
 from typer.testing import CliRunner
 
 from kazeia_engine import Devices, Model
-from kazeia_engine.cli import app
-from kazeia_engine.devices import Device, device_list
+from kazeia_engine.devices import Device, auto_device, device_list
+from kazeia_engine.tools.cli import app
 
 pytestmark = [pytest.mark.vulkan, pytest.mark.timeout(1800)]
 
@@ -110,5 +110,6 @@ def test_listing_devices_prints_nothing(vulkan: Device) -> None:
 
 
 def test_auto_is_the_gpu(golden_models: dict[str, Path], vulkan: Device) -> None:
+    assert auto_device() == vulkan
     with Model.load(golden_models["design"], devices="auto") as model:
         assert {part["device"] for part in model.placement()["parts"]} == {vulkan.name}

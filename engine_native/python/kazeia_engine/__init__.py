@@ -29,6 +29,7 @@ from kazeia_engine.errors import (
     UnknownLanguage,
     UnknownSpeaker,
 )
+from kazeia_engine.processor import require_processor
 from kazeia_engine.types import Chunk, Ended, Guard, ModelInfo, ModelKind, Result, TextMode
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # A library logs nothing by itself; the application decides.
 logging.getLogger("kazeia").addHandler(logging.NullHandler())
 
-# These load native libraries; errors and types must be importable without them.
+# These load numpy and native libraries; errors and types must be importable without them.
 _LAZY = {
     "Devices": "kazeia_engine.devices",
     "Model": "kazeia_engine.model",
@@ -82,6 +83,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
+        require_processor()
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -13,7 +13,7 @@ from kazeia_engine.errors import InvalidInput
 from kazeia_engine.native_log import ggml_library
 from kazeia_engine.options import integer
 
-__all__ = ["Device", "Devices", "device_list", "json_text", "named"]
+__all__ = ["Device", "Devices", "auto_device", "device_list", "json_text", "named"]
 
 _MOST_ROWS = 1 << 30
 _USUAL_TEXT = 1 << 16  # bytes
@@ -86,6 +86,7 @@ class Device:
     type: str  # gpu, integrated gpu, accelerator, cpu or other
     memory_free: int  # bytes, as the device tells; 0: unknown
     memory_total: int
+    auto: bool  # what the name "auto" stands for
 
 
 def device_list() -> list[Device]:
@@ -95,6 +96,14 @@ def device_list() -> list[Device]:
     """
     ggml_library()  # first: it leads what ggml and its drivers report to `logging`
     return [Device(**item) for item in json.loads(json_text(binding.library().kz_devices))]
+
+
+def auto_device() -> Device | None:
+    """The device that the name "auto" stands for here; None: the engine's own kernels.
+
+    Raises as `device_list`.
+    """
+    return next((device for device in device_list() if device.auto), None)
 
 
 def json_text(call: Callable[..., int], *arguments: Any) -> str:

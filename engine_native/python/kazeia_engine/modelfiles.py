@@ -5,19 +5,41 @@ Only headers are read, so this takes the same short time for files of any size.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import gguf
 import numpy as np
 import numpy.typing as npt
 
 from kazeia_engine.errors import ModelFormatError, ModelNotFound
 
-__all__ = ["GgufHeader", "GgufTensor", "ModelPair", "find_pair", "read_header", "read_values"]
+__all__ = [
+    "QUANTIZATION_KEY",
+    "TYPE_SIZES",
+    "GgufHeader",
+    "GgufTensor",
+    "ModelPair",
+    "find_pair",
+    "read_header",
+    "read_values",
+]
+
+QUANTIZATION_KEY = "kazeia.quantization"  # of either file: its weight types, for people
+
+# ggml's number of a weight type -> (weights, bytes) of a block.  The package gguf has them,
+# too, but its import takes longer than that of this one.
+TYPE_SIZES = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
+    9: (32, 40), 10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+    15: (256, 292), 16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18),
+    21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8),
+    28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+    40: (64, 36), 41: (128, 18),
+}  # fmt: skip
 
 _TALKER, _CODEC = "qwen3tts", "clip"
 _ROLES = {_TALKER: "talker", _CODEC: "codec"}
@@ -53,7 +75,7 @@ class GgufTensor(NamedTuple):
     """A tensor as the header names it."""
 
     shape: tuple[int, ...]  # in ggml's order
-    type: int  # GGMLQuantizationType
+    type: int  # a key of TYPE_SIZES
     offset: int  # bytes from the beginning of the file
     nbytes: int
 
@@ -270,14 +292,10 @@ class _Parser:
         return tensors
 
     def _bytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
-        try:
-            block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
-        except (ValueError, KeyError) as err:
-            raise ModelFormatError(f"{self._path}: tensor {name}: unknown type {kind}") from err
-        n = 1
-        for axis in shape:
-            n *= axis
-        return int(-(-n // block) * size)
+        if kind not in TYPE_SIZES:
+            raise ModelFormatError(f"{self._path}: tensor {name}: unknown type {kind}")
+        block, size = TYPE_SIZES[kind]
+        return -(-math.prod(shape) // block) * size
 
     def _number(self, form: str) -> int:
         return int(self._unpack(form))

@@ -28,6 +28,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from kazeia_engine import binding
 from kazeia_engine.errors import InvalidInput, UnknownLanguage, UnknownSpeaker
 from kazeia_engine.tokenizer import Tokenizer
 from kazeia_engine.types import TextMode
@@ -89,6 +90,19 @@ class Prompt:
     def n_positions(self) -> int:
         """Positions before the first frame."""
         return len(self.text_ids)
+
+    def native(self) -> binding.PromptStruct:
+        """The native form; it points into this prompt."""
+        return binding.PromptStruct(
+            text_ids=binding.ints(self.text_ids),
+            codec_ids=binding.ints(self.codec_ids),
+            n_positions=self.n_positions,
+            trailing_ids=binding.ints(self.trailing_ids),
+            n_trailing=len(self.trailing_ids),
+            pad_text_id=self.pad_text_id,
+            n_text_tokens=1 if self.layout == "streaming" else self.n_text_tokens,
+            n_prefix=self.n_prefix,
+        )
 
 
 def build_prompt(

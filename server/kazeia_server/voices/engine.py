@@ -31,26 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import typer
-
     from kazeia_engine.devices import Device
     from kazeia_engine.types import Guard, ModelInfo, Result
     from kazeia_server.settings import Settings
 
-__all__ = ["EngineModel", "EngineStream", "describe_model", "load_model", "tool_app"]
+__all__ = ["EngineModel", "EngineStream", "describe_model", "load_model"]
 
 _DEFAULT_MAX_FRAMES = 2048
 _PREFERRED_SPEAKER = "vivian"
-
-
-def tool_app() -> typer.Typer:
-    """The engine's own commands (convert, bench, ...).
-
-    Raises ImportError when the engine is not installed.
-    """
-    from kazeia_engine.cli import app
-
-    return app
 
 
 def load_model(settings: Settings) -> EngineModel:
@@ -66,7 +54,7 @@ def load_model(settings: Settings) -> EngineModel:
         )
     try:
         from kazeia_engine import Devices, Guard, Model
-        from kazeia_engine.devices import device_list
+        from kazeia_engine.devices import auto_device
         from kazeia_engine.errors import KazeiaError
     except (ImportError, OSError) as error:
         raise VoiceLoadError(f"the engine cannot be used: {error}") from error
@@ -75,7 +63,7 @@ def load_model(settings: Settings) -> EngineModel:
             settings.device_talker, settings.device_cp, settings.device_decoder, settings.max_rows
         )
         if "auto" in map(str.lower, (devices.talker, devices.cp, devices.decoder)):
-            _tell_choice(device_list())
+            _tell_choice(auto_device())
         model = Model.load(path, threads=settings.threads, devices=devices)
     except (KazeiaError, OSError) as error:
         raise VoiceLoadError(str(error)) from error
@@ -89,8 +77,7 @@ def load_model(settings: Settings) -> EngineModel:
     return EngineModel(model, cp_cache=settings.cp_cache, guard=guard)
 
 
-def _tell_choice(devices: list[Device]) -> None:
-    gpu = next((device for device in devices if "gpu" in device.type), None)
+def _tell_choice(gpu: Device | None) -> None:
     if gpu is None:
         logger.warning(
             "device auto: llama-cpp-python sees no GPU, so the processor computes everything"

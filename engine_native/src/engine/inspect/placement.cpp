@@ -121,6 +121,7 @@ const char *type_name(ggml_backend_dev_t device) {
 
 std::string devices_json() {
     std::vector<std::string> items;
+    const ggml_backend_dev_t chosen = find_device(kAutoDevice, "device");
     for (ggml_backend_dev_t d : other_devices()) {
         size_t free = 0, total = 0;
         ggml_backend_dev_memory(d, &free, &total);
@@ -128,7 +129,8 @@ std::string devices_json() {
                                 {"description", quoted(ggml_backend_dev_description(d))},
                                 {"type", quoted(type_name(d))},
                                 {"memory_free", number(static_cast<int64_t>(free))},
-                                {"memory_total", number(static_cast<int64_t>(total))}}));
+                                {"memory_total", number(static_cast<int64_t>(total))},
+                                {"auto", d == chosen ? "true" : "false"}}));
     }
     return list(items);
 }
