@@ -25,10 +25,11 @@ from kazeia_client.errors import (
     error_of_answer,
 )
 from kazeia_client.foreign import UNUSABLE, parsed
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import SpeechOptions, checked_text, given
 from kazeia_client.playback import Player
 from kazeia_client.retry import Retry, RetryPlan, checked_seconds
-from kazeia_client.speech import AudioFormat, Speech, SpeechStats
+from kazeia_client.speech import Speech, SpeechStats
 from kazeia_client.status import Health, Voices
 from kazeia_client.text_source import Text, TextSource
 

@@ -15,9 +15,10 @@ from websockets.exceptions import ConnectionClosed
 from kazeia_client.connecting import Link
 from kazeia_client.deadlines import Deadline
 from kazeia_client.errors import AnswerTimeout, UnexpectedAnswer, UsageError
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import SpeechOptions, given
 from kazeia_client.protocol import Audio, SessionProtocol, SpeechEvent, Work
-from kazeia_client.speech import AudioFormat, SpeechStats
+from kazeia_client.speech import SpeechStats
 from kazeia_client.text_source import Text, TextSource
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kazeia_client.async_client import MAX_BUFFERED, AsyncClient, AsyncSpeechStream
 from kazeia_client.async_session import AsyncSession, AsyncUtterance
 from kazeia_client.errors import UsageError
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import SpeechOptions
 from kazeia_client.playback import Player
 from kazeia_client.protocol import SpeechEvent
 from kazeia_client.retry import Retry
-from kazeia_client.speech import AudioFormat, Speech, SpeechStats
+from kazeia_client.speech import Speech, SpeechStats
 from kazeia_client.status import Health, Voices
 from kazeia_client.text_source import Text
 
