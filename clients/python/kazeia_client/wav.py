@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from kazeia_client.errors import UsageError
@@ -82,12 +81,7 @@ class WavWriter:
     def __enter__(self) -> WavWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
