@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kazeia_client.errors import PlaybackError, UsageError
+from kazeia_client.formats import AudioFormat, format_of_file
+from kazeia_client.playback import Player
 from kazeia_server.audio.encode import open_encoder
 from kazeia_server.audio.formats import FormatName, OutputFormat
 from kazeia_server.audio.pcm import wav_header
-from kazeia_server.audio.playback import Player, open_player
 from kazeia_server.errors import InvalidRequest
 from kazeia_server.requests import build_request, check_request, check_text, parse_options
 from kazeia_server.settings import Settings
@@ -22,17 +25,6 @@ from kazeia_server.synthesis.service import load_voice
 from kazeia_server.synthesis.speaker import Speaker
 
 __all__ = ["say"]
-
-_SUFFIXES: dict[str, FormatName] = {
-    ".wav": "wav",
-    ".mp3": "mp3",
-    ".opus": "opus",
-    ".ogg": "opus",
-    ".aac": "aac",
-    ".flac": "flac",
-    ".pcm": "pcm",
-    ".raw": "pcm",
-}
 
 
 def say(
@@ -51,39 +43,26 @@ def say(
     """
     parsed = parse_options(options)
     check_text(text, settings)
-    wanted = _format_of(output)
-    backend = load_voice(settings)
     try:
-        info = backend.info
-        request = check_request(build_request(text, parsed, settings), info, settings)
-        name = f", voice {request.voice}" if request.voice else ""
-        tell(f"speaking: {info.description}{name}")
-        player = None
-        if play:
-            # Somebody who asked for a file too gets that, whatever the loudspeaker does.
-            player = open_player(info.sample_rate, warn=tell if output is not None else None)
-        pcm, stats = _make(backend, request, settings, player)
-        if output is not None:
-            _write(output, _encoded(pcm, wanted, info.sample_rate))
-            if str(output) != "-":
-                tell(f"wrote {output} ({stats.audio_s:.2f} s)")
-        return stats
-    finally:
-        backend.close()
-
-
-def _format_of(output: Path | None) -> FormatName:
-    if output is None or str(output) == "-":
-        return "wav"
-    if not output.parent.is_dir():
-        raise InvalidRequest(f"{output.parent} is not a folder: cannot write {output}")
-    if output.is_dir():
-        raise InvalidRequest(f"{output} is a folder: expected the name of an audio file")
-    name = _SUFFIXES.get(output.suffix.lower())
-    if name is None and output.suffix:
-        known = ", ".join(_SUFFIXES)
-        raise InvalidRequest(f"{output} has the suffix {output.suffix}: expected one of {known}")
-    return name or "wav"
+        wanted = format_of_file(output)
+        with closing(load_voice(settings)) as backend:
+            info = backend.info
+            request = check_request(build_request(text, parsed, settings), info, settings)
+            name = f", voice {request.voice}" if request.voice else ""
+            tell(f"speaking: {info.description}{name}")
+            player = None
+            if play:
+                # Somebody who asked for a file too gets that, whatever the loudspeaker does.
+                format = AudioFormat("pcm", info.sample_rate)
+                player = Player(format, warn=tell if output is not None else None)
+            pcm, stats = _make(backend, request, settings, player)
+            if output is not None:
+                _write(output, _encoded(pcm, wanted, info.sample_rate))
+                if str(output) != "-":
+                    tell(f"wrote {output} ({stats.audio_s:.2f} s)")
+            return stats
+    except (UsageError, PlaybackError) as error:
+        raise InvalidRequest(str(error)) from error
 
 
 def _make(
@@ -98,16 +77,13 @@ def _make(
     speaker = Speaker(backend, request, source, settings, live=False, hold=player is None)
     parts = []
     try:
-        for pcm in speaker:
-            parts.append(pcm)
-            if player is not None:
-                player.write(pcm)
-        if player is not None:
-            player.close()
+        with player or nullcontext():
+            for pcm in speaker:
+                parts.append(pcm)
+                if player is not None:
+                    player.write(pcm)
     except BaseException:
         speaker.cancel()
-        if player is not None:
-            player.abort()
         raise
     return b"".join(parts), speaker.stats
 

@@ -121,15 +121,33 @@ def test_playing_and_saving(live: Live, voice: FakeVoice, tmp_path: Path) -> Non
     done = ran(live, "speak", "Hello.", "--play", "-o", out, **env)
     assert done.returncode == 0, done.stderr
     assert played.read_bytes() == frames_of(out)[1] == spoken(voice, 3)
-    # Without a sound card a file is still written; without a file there is nothing left to do.
+    # With nothing to play with a file is still written; without a file there is nothing left to do.
     del env["SOUNDDEVICE_DOUBLE"]
+    env["PATH"] = str(tmp_path)
     out.unlink()
     done = ran(live, "speak", "Hello.", "--play", "-o", out, **env)
     assert done.returncode == 0
-    assert b"warning: the sound card cannot be used: no default output device" in done.stderr
+    assert (
+        b"warning: nothing to play with: the sound card cannot be used: no default" in done.stderr
+    )
     assert frames_of(out)[1] == spoken(voice, 3)
     done = ran(live, "speak", "Hello.", "--play", **env)
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("command", [LIGHT, MAIN], ids=["kazeia-client", "kazeia"])
+@pytest.mark.parametrize("name", ["aplay", "paplay", "ffplay"])
+def test_playing_through_a_program(
+    live: Live, voice: FakeVoice, tmp_path: Path, name: str, command: tuple[str, ...]
+) -> None:
+    player = tmp_path / name
+    player.write_text(f'#!/bin/sh\nexec /bin/cat > "{tmp_path}/heard"\n')
+    player.chmod(0o755)
+    env = {"PATH": str(tmp_path)}
+    env["PYTHONPATH"] = os.pathsep.join((str(DOUBLE), os.environ.get("PYTHONPATH", "")))
+    done = ran(live, "speak", "Hello.", "--play", command=command, **env)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "heard").read_bytes() == spoken(voice, 3)
 
 
 def test_a_sound_card_that_fails_on_the_way(live: Live, voice: FakeVoice, tmp_path: Path) -> None:

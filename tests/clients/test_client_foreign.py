@@ -17,8 +17,6 @@ from kazeia_client import (
     AsyncClient,
     AudioFormat,
     Client,
-    PlaybackError,
-    Player,
     Retry,
     Unavailable,
     UnexpectedAnswer,
@@ -297,20 +295,7 @@ def test_a_wav_whose_header_cannot_be_written_is_not_left_open(
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "open", open_full)
-    monkeypatch.setattr("kazeia_client.wav_writer.wav_header", fail)
+    monkeypatch.setattr("kazeia_client.wav.wav_header", fail)
     with pytest.raises(OSError, match="no space"):
         WavWriter(tmp_path / "a.wav", PCM)
     assert [file.closed for file in opened] == [True]
-
-
-def test_no_device_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    class SoundDevice:
-        PortAudioError = OSError
-
-        @staticmethod
-        def RawOutputStream(**_: object) -> None:
-            raise ValueError("No output device matching 'x'")
-
-    monkeypatch.setattr("kazeia_client.playback._sounddevice", lambda: SoundDevice)
-    with pytest.raises(PlaybackError, match="No output device"):
-        Player(PCM)

@@ -272,7 +272,7 @@ def test_an_idle_session_says_why_it_ended(voice: FakeVoice) -> None:
     with serving(voice, idle_timeout_s=0.2) as live, Client(live.url) as client:
         with client.session() as session:
             session.speak("Hello.").read()
-            until(lambda: session._session._protocol.ended is not None)
+            until(lambda: session._async._protocol.ended is not None)
             with pytest.raises(Exception, match="idle for too long"):
                 session.utterance()
 
@@ -365,3 +365,19 @@ def test_a_full_buffer_does_not_keep_the_next_utterance_away(voice: FakeVoice) -
 
     with serving(voice) as live:
         assert asyncio.run(main()) == (spoken(voice, 40), spoken(voice, 40))
+
+
+def test_what_nobody_takes_delays_no_answer(voice: FakeVoice) -> None:
+    """Options are accepted, and the next utterance begins, behind audio that fills the buffer."""
+
+    async def main() -> tuple[bytes, bytes]:
+        async with AsyncClient(live.url, max_buffered=1, patience_s=20) as client:
+            async with client.session() as session:
+                first = await session.speak("One.")
+                await asyncio.to_thread(until, lambda: first._work.buffered > 0)
+                second = await session.speak("Two.", seed=2)
+                await second.started()
+                return await first.read(), await second.read()
+
+    with serving(voice) as live:
+        assert asyncio.run(main()) == (spoken(voice, 3), spoken(voice, 3, 1))

@@ -423,8 +423,9 @@ async def _play(url: str) -> None:
 
 
 def test_a_failing_sound_card_ends_the_speech(
-    client: Client, voice: FakeVoice, monkeypatch: pytest.MonkeyPatch
+    client: Client, voice: FakeVoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # with no program that plays
     monkeypatch.syspath_prepend(str(DOUBLE))
     monkeypatch.delitem(__import__("sys").modules, "sounddevice", raising=False)
     voice.n_chunks = None
@@ -434,8 +435,9 @@ def test_a_failing_sound_card_ends_the_speech(
 
 
 def test_without_sounddevice_playing_says_what_is_missing(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "sounddevice", None)
     with pytest.raises(PlaybackError, match="pip install sounddevice"):
         client.synthesize("Hello.").play()

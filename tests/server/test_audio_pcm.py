@@ -5,8 +5,14 @@ import wave
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from kazeia_client import AudioFormat
+from kazeia_client.wav import wav_header as client_wav_header
 from kazeia_server.audio.pcm import WAV_HEADER_BYTES, Blocks, pcm16, wav_header
+
+LARGEST = 2**32 - 1 - 36 - 1  # an even number of bytes
 
 
 def decoded(samples: list[float]) -> list[int]:
@@ -82,3 +88,14 @@ def test_blocks_keep_no_hold_of_what_they_were_given() -> None:
 def test_impossible_sizes_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match="even size"):
         wav_header(size, 24_000)
+
+
+@example(size=LARGEST, rate=24_000)
+@example(size=LARGEST - 2, rate=24_000)
+@given(
+    size=st.none() | st.integers(0, LARGEST // 2).map(lambda n_samples: 2 * n_samples),
+    rate=st.integers(1, 768_000),
+)
+def test_the_client_writes_the_same_header(size: int | None, rate: int) -> None:
+    """Each has its own: neither imports the other."""
+    assert wav_header(size, rate) == client_wav_header(size, AudioFormat("pcm", rate))

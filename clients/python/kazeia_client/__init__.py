@@ -37,15 +37,16 @@ from kazeia_client.errors import (
     UsageError,
     VoiceFailed,
 )
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import SpeechOptions
 from kazeia_client.playback import Player
 from kazeia_client.protocol import Audio, Cancelled, Finished, SpeechEvent, Started
 from kazeia_client.retry import Retry
-from kazeia_client.speech import AudioFormat, Speech, SpeechStats
+from kazeia_client.speech import Speech, SpeechStats
 from kazeia_client.status import Health, Voice, Voices
 from kazeia_client.sync_client import Client, Session, SpeechStream, Utterance
 from kazeia_client.version import __version__
-from kazeia_client.wav_writer import WavWriter
+from kazeia_client.wav import WavWriter
 
 __all__ = [
     "AnswerTimeout",

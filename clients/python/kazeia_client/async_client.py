@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -25,10 +24,11 @@ from kazeia_client.errors import (
     error_of_answer,
 )
 from kazeia_client.foreign import UNUSABLE, parsed
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import SpeechOptions, checked_text, given
 from kazeia_client.playback import Player
 from kazeia_client.retry import Retry, RetryPlan, checked_seconds
-from kazeia_client.speech import AudioFormat, Speech, SpeechStats
+from kazeia_client.speech import Speech, SpeechStats
 from kazeia_client.status import Health, Voices
 from kazeia_client.text_source import Text, TextSource
 
@@ -157,12 +157,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _request(
@@ -367,12 +362,7 @@ class AsyncSpeechStream:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __del__(self) -> None:  # a loop that was left by `break`

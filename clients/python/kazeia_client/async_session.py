@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from websockets.asyncio.client import ClientConnection
@@ -15,15 +14,16 @@ from websockets.exceptions import ConnectionClosed
 from kazeia_client.connecting import Link
 from kazeia_client.deadlines import Deadline
 from kazeia_client.errors import AnswerTimeout, UnexpectedAnswer, UsageError
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import SpeechOptions, given
 from kazeia_client.protocol import Audio, SessionProtocol, SpeechEvent, Work
-from kazeia_client.speech import AudioFormat, SpeechStats
+from kazeia_client.speech import SpeechStats
 from kazeia_client.text_source import Text, TextSource
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["AsyncSession", "AsyncUtterance"]
+__all__ = ["AsyncSession", "AsyncUtterance", "UtteranceFacts"]
 
 _ABNORMAL = 1006
 _OUR_REASONS = (1002, 1007, 1009)  # of websockets: no WebSocket, no UTF-8, too large a frame
@@ -122,12 +122,7 @@ class AsyncSession:
     async def __aenter__(self) -> AsyncSession:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # For utterances.
@@ -141,23 +136,25 @@ class AsyncSession:
 
     async def _event(self, work: Work) -> SpeechEvent | None:
         """The next event of an utterance; None after the last."""
-        deadline = Deadline(self._patience_s)
-        while (event := work.take()) is None and not work.over:
-            self._room.set()
-            if not await self._news.wait(deadline):
-                raise AnswerTimeout(f"no audio came for {self._patience_s:g} s")
+        await self._until(lambda: bool(work.events) or work.over, "audio", self._patience_s)
+        event = work.take()
         self._room.set()
         return event
 
     async def _begun(self, work: Work) -> AudioFormat | None:
         """Wait for the first audio, or the end."""
-        deadline = Deadline(self._patience_s)
-        while work.started is None and not work.over:
-            if not await self._news.wait(deadline):
-                raise AnswerTimeout(f"no audio came for {self._patience_s:g} s")
+        await self._until(lambda: work.started is not None or work.over, "audio", self._patience_s)
         if work.started is None and work.error is not None:
             raise work.error
         return work.started.format if work.started is not None else None
+
+    async def _until(self, come: Callable[[], bool], what: str, seconds: float) -> None:
+        """Wait for `what`, however much audio lies before it that nobody takes."""
+        deadline = Deadline(seconds)
+        while not come():
+            self._room.set()
+            if not await self._news.wait(deadline):
+                raise AnswerTimeout(f"no {what} came for {seconds:g} s")
 
     async def _cancel(self, error: Exception | None = None, work: Work | None = None) -> None:
         messages = self._protocol.cancel()
@@ -196,10 +193,7 @@ class AsyncSession:
 
     async def _configure(self, options: dict[str, Any], key: str | None = None) -> None:
         await self._send(self._protocol.configure(options, key))
-        deadline = Deadline(self._link.timeout_s)
-        while not self._protocol.settled():
-            if not await self._news.wait(deadline):
-                raise AnswerTimeout(f"no answer came for {self._link.timeout_s:g} s")
+        await self._until(self._protocol.settled, "answer", self._link.timeout_s)
         self._in_force = options
 
     async def _read(self, socket: ClientConnection) -> None:
@@ -234,7 +228,34 @@ class AsyncSession:
                 await self._wake.wait()
 
 
-class AsyncUtterance:
+class UtteranceFacts:
+    """What is known of an utterance."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    @property
+    def format(self) -> AudioFormat | None:
+        """What the bytes are, from the first of them on."""
+        return self._work.started.format if self._work.started else None
+
+    @property
+    def voice(self) -> str | None:
+        """The name of the voice that speaks, from the first audio on; None: it has no name."""
+        return self._work.started.voice if self._work.started else None
+
+    @property
+    def stats(self) -> SpeechStats | None:
+        """How it went, after its end; None where it was cancelled or failed."""
+        return self._work.stats
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has sent all there is, or the utterance was cancelled or failed."""
+        return self._work.over
+
+
+class AsyncUtterance(UtteranceFacts):
     """One utterance of a session: text goes in, audio comes out by iterating over it.
 
     The iteration gives bytes in the order of the speech (PCM: whole 16-bit samples) and ends with
@@ -242,8 +263,8 @@ class AsyncUtterance:
     """
 
     def __init__(self, session: AsyncSession, work: Work) -> None:
+        super().__init__(work)
         self._session = session
-        self._work = work
 
     async def push_text(self, text: str) -> None:
         """More text, in pieces of any size: spaces belong to them.
@@ -268,26 +289,6 @@ class AsyncUtterance:
         """
         if not self._work.heard:
             await self._session.cancel()
-
-    @property
-    def format(self) -> AudioFormat | None:
-        """What the bytes are, from the first of them on."""
-        return self._work.started.format if self._work.started else None
-
-    @property
-    def voice(self) -> str | None:
-        """The name of the voice that speaks, from the first audio on; None: it has no name."""
-        return self._work.started.voice if self._work.started else None
-
-    @property
-    def stats(self) -> SpeechStats | None:
-        """How it went, after its end; None where it was cancelled or failed."""
-        return self._work.stats
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the server has sent all there is, or the utterance was cancelled or failed."""
-        return self._work.over
 
     async def started(self) -> AudioFormat | None:
         """Wait for the first audio; takes nothing of it.  None: cancelled before.

@@ -7,21 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from kazeia_client.errors import UsageError
+from kazeia_client.formats import FormatName
 
-__all__ = ["FORMATS_BY_SUFFIX", "FormatName", "SpeechOptions", "checked_text", "given"]
-
-FormatName = Literal["pcm", "wav", "mp3", "opus", "aac", "flac", "ulaw", "alaw"]
-
-FORMATS_BY_SUFFIX: dict[str, FormatName] = {
-    ".wav": "wav",
-    ".mp3": "mp3",
-    ".opus": "opus",
-    ".ogg": "opus",
-    ".aac": "aac",
-    ".flac": "flac",
-    ".pcm": "pcm",
-    ".raw": "pcm",
-}
+__all__ = ["SpeechOptions", "checked_text", "given"]
 
 
 class SpeechOptions(TypedDict, total=False):

@@ -26,8 +26,9 @@ from kazeia_client.errors import (
     error_of_message,
 )
 from kazeia_client.foreign import UNUSABLE, optional_text, parsed
+from kazeia_client.formats import AudioFormat
 from kazeia_client.options import checked_text
-from kazeia_client.speech import AudioFormat, SpeechStats
+from kazeia_client.speech import SpeechStats
 
 __all__ = ["Audio", "Cancelled", "Finished", "SessionProtocol", "SpeechEvent", "Started", "Work"]
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from kazeia_client.errors import KazeiaError, PlaybackError, UsageError
-from kazeia_client.options import FORMATS_BY_SUFFIX, FormatName, SpeechOptions
+from kazeia_client.errors import KazeiaError, UsageError
+from kazeia_client.formats import AudioFormat, FormatName, format_of_file
+from kazeia_client.options import SpeechOptions
 from kazeia_client.playback import Player
 from kazeia_client.retry import Retry
-from kazeia_client.speech import AudioFormat, SpeechStats, wav_header
+from kazeia_client.speech import SpeechStats
 from kazeia_client.sync_client import Client
 from kazeia_client.text_source import Text
-from kazeia_client.wav_writer import WavWriter
+from kazeia_client.wav import WavWriter, wav_header
 
 __all__ = ["SpeakOrder", "open_client", "speak"]
 
@@ -60,7 +61,7 @@ def speak(order: SpeakOrder, tell: Tell) -> SpeechStats:
         raise UsageError("nothing to do: give -o FILE, or --play")
     if not order.text.strip():
         raise UsageError("text is empty: expected something to say")
-    wanted = _format_of(order.output)
+    wanted = format_of_file(order.output)
     if order.play and wanted not in ("wav", "pcm"):
         raise UsageError(f"{wanted} cannot be played while it is written: expected a .wav or .pcm")
     if sys.stdout is None and str(order.output) == "-":
@@ -74,14 +75,8 @@ def speak(order: SpeakOrder, tell: Tell) -> SpeechStats:
         with client.stream(text, **options) as speech, ExitStack() as stack:
             writes = _sinks(order, wanted, speech.format, stack, tell)
             for data in speech:
-                for write in list(writes):
-                    try:
-                        write(data)
-                    except PlaybackError as error:
-                        if order.output is None:
-                            raise
-                        tell(f"warning: {error}")  # the file is still wanted
-                        writes.remove(write)
+                for write in writes:
+                    write(data)
         stats = speech.stats
     assert stats is not None
     for warning in stats.warnings:
@@ -111,14 +106,9 @@ def _sinks(
         stack.enter_context(_read_by_somebody(order.output))
         writes.append(_flushed(stack.enter_context(order.output.open("wb"))))
     if order.play:
-        try:
-            player = stack.enter_context(Player(format))
-        except PlaybackError as error:
-            if order.output is None:
-                raise
-            tell(f"warning: {error}")  # somebody who asked for a file too gets that
-        else:
-            writes.append(player.write)
+        # Somebody who asked for a file too gets that, whatever the loudspeaker does.
+        warn = (lambda why: tell(f"warning: {why}")) if order.output is not None else None
+        writes.append(stack.enter_context(Player(format, warn=warn)).write)
     return writes
 
 
@@ -137,22 +127,6 @@ def _flushed(file: BinaryIO) -> _Write:
         file.flush()
 
     return write
-
-
-def _format_of(output: Path | None) -> FormatName:
-    if output is None or str(output) == "-":
-        return "wav"
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is not a folder: cannot write {output}")
-    if output.is_dir():
-        raise UsageError(f"{output} is a folder: expected the name of an audio file")
-    if not output.suffix:
-        return "wav"
-    name = FORMATS_BY_SUFFIX.get(output.suffix.lower())
-    if name is None:
-        known = ", ".join(FORMATS_BY_SUFFIX)
-        raise UsageError(f"{output} has the suffix {output.suffix}: expected one of {known}")
-    return name
 
 
 def _standard_input() -> Iterator[str]:

@@ -1,9 +1,8 @@
-"""What comes back: formats, figures, and complete speech."""
+"""What comes back: figures, and complete speech."""
 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,81 +10,11 @@ from typing import Any
 
 from kazeia_client.errors import UnexpectedAnswer, UsageError
 from kazeia_client.foreign import UNUSABLE, number, whole
+from kazeia_client.formats import AudioFormat
+from kazeia_client.playback import Player
+from kazeia_client.wav import WAV_HEADER_BYTES, wav_header
 
-__all__ = ["WAV_HEADER_BYTES", "AudioFormat", "Speech", "SpeechStats", "wav_header"]
-
-WAV_HEADER_BYTES = 44
-_UNKNOWN = 0xFFFFFFFF
-# What a WAV header has room for, and any sound card could mean.
-_MAX_RATE = 768_000
-_MAX_CHANNELS = 64
-_MAX_WIDTH = 4
-_CONTENT_TYPES = {"audio/pcm": "pcm", "audio/wav": "wav", "audio/mpeg": "mp3", "audio/ogg": "opus"}
-_CONTENT_TYPES |= {"audio/aac": "aac", "audio/flac": "flac"}
-_CONTENT_TYPES |= {"audio/basic": "ulaw", "audio/x-alaw-basic": "alaw"}
-
-
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
-    """How bytes stand for sound.
-
-    `name` is "pcm" (signed 16-bit little-endian samples, `sample_width` 2 bytes), "wav", "mp3",
-    "opus", ...; `sample_rate` in Hz.
-    """
-
-    name: str
-    sample_rate: int
-    channels: int = 1
-    sample_width: int = 2
-
-    def __post_init__(self) -> None:
-        for what, value, most in (
-            ("sample_rate", self.sample_rate, _MAX_RATE),
-            ("channels", self.channels, _MAX_CHANNELS),
-            ("sample_width", self.sample_width, _MAX_WIDTH),
-        ):
-            if type(value) is not int or not 1 <= value <= most:
-                raise UsageError(f"expected {what} from 1 to {most}, got {str(value)[:40]}")
-
-    @property
-    def frame_bytes(self) -> int:
-        """Of PCM: a sample of every channel."""
-        return self.channels * self.sample_width
-
-    def check_whole(self, pcm: bytes) -> None:
-        """Raise UsageError for PCM that ends within a sample."""
-        if self.name == "pcm" and len(pcm) % self.frame_bytes:
-            raise UsageError(
-                f"expected whole samples of {self.frame_bytes} bytes, got {len(pcm)} bytes"
-            )
-
-    @classmethod
-    def of_message(cls, message: Mapping[str, Any]) -> AudioFormat:
-        """The format of an `audio.start`."""
-        try:
-            return cls(
-                str(message["format"]), whole(message["sample_rate"]), whole(message["channels"])
-            )
-        except UNUSABLE as error:
-            raise UnexpectedAnswer(f"an audio.start lacks what it should say: {error!r}") from None
-
-    @classmethod
-    def of_headers(cls, headers: Mapping[str, str]) -> AudioFormat:
-        """The format of an HTTP answer."""
-        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        rate = headers.get("x-kazeia-sample-rate", "")
-        try:
-            return cls(_CONTENT_TYPES[content_type], whole(rate))
-        except UNUSABLE:
-            raise UnexpectedAnswer(
-                "expected speech of a Kazeia server, got "
-                f"{content_type[:100] or 'an answer without a type'} and "
-                + (f"{rate[:40]!r} for a sample rate" if rate else "no sample rate")
-            ) from None
-
-    def seconds(self, n_bytes: int) -> float:
-        """The duration of so many bytes of PCM."""
-        return n_bytes / (self.sample_rate * self.frame_bytes)
+__all__ = ["Speech", "SpeechStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,36 +125,9 @@ class Speech:
 
         Raises PlaybackError, UsageError.
         """
-        from kazeia_client.playback import Player
-
         pcm = self.pcm
         with Player(self.format) as player:
             player.write(pcm)
-
-
-def wav_header(data_bytes: int | None, format: AudioFormat) -> bytes:
-    """The 44-byte header of a WAV of 16-bit samples holding `data_bytes` bytes of PCM.
-
-    None: the size is not known yet, and said to be the largest there is, as the server does.
-    """
-    known = data_bytes is not None and data_bytes <= _UNKNOWN - WAV_HEADER_BYTES
-    frame_bytes = format.frame_bytes
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        b"RIFF",
-        WAV_HEADER_BYTES - 8 + (data_bytes or 0) if known else _UNKNOWN,
-        b"WAVE",
-        b"fmt ",
-        16,  # bytes of the format block
-        1,  # PCM
-        format.channels,
-        format.sample_rate,
-        format.sample_rate * frame_bytes,
-        frame_bytes,
-        8 * format.sample_width,
-        b"data",
-        data_bytes or 0 if known else _UNKNOWN,
-    )
 
 
 def _number(value: object) -> float | None:

@@ -1,1 +1,1 @@
-"""Samples on their way out: PCM, containers and codecs, time-stretch, playback."""
+"""Samples on their way out: PCM, containers and codecs, time-stretch."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kazeia_server.audio.playback import open_player
-from kazeia_server.errors import InvalidRequest
+from kazeia_client import AudioFormat, PlaybackError, Player, UsageError
+
+MONO = AudioFormat("pcm", 24_000)
 
 PCM = bytes(range(200)) * 100
 
@@ -27,31 +28,66 @@ def add(folder: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def test_plays_all_through_a_program(programs: Path) -> None:
-    heard = programs / "heard"
-    add(programs, "paplay", f'exec /bin/cat > "{heard}"')
-    player = open_player(24_000)
-    player.write(PCM)
-    player.write(PCM)
-    player.close()
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("aplay", "-q -t raw -f S16_LE -c 1 -r 24000 -"),
+        ("paplay", "--raw --format=s16le --channels=1 --rate=24000"),
+        ("ffplay", "-loglevel error -nodisp -autoexit -f s16le -ar 24000 -"),
+    ],
+)
+def test_plays_all_through_a_program(programs: Path, name: str, said: str) -> None:
+    heard, told = programs / "heard", programs / "told"
+    add(programs, name, f'echo "$*" > "{told}"; exec /bin/cat > "{heard}"')
+    with Player(MONO) as player:
+        player.write(PCM)
+        player.write(PCM)
     assert heard.read_bytes() == PCM * 2
+    assert told.read_text("utf-8") == said + "\n"
+    player.close()  # nothing, the second time
+    with pytest.raises(PlaybackError, match="closed"):
+        player.write(PCM)
+
+
+def test_the_first_program_of_the_list_plays(programs: Path) -> None:
+    for name in ("ffplay", "paplay", "aplay"):
+        add(programs, name, f'exec /bin/cat > "{programs / "heard"}-{name}"')
+        with Player(MONO) as player:
+            player.write(PCM)
+    for name in ("ffplay", "paplay", "aplay"):
+        assert (programs / f"heard-{name}").read_bytes() == PCM
+
+
+def test_two_channels(programs: Path) -> None:
+    stereo = AudioFormat("pcm", 24_000, 2)
+    add(programs, "ffplay", "exec /bin/cat")
+    with pytest.raises(PlaybackError, match="nothing to play with"):
+        Player(stereo)
+    add(programs, "aplay", f'echo "$*" > "{programs / "told"}"; exec /bin/cat')
+    Player(stereo).close()
+    assert "-c 2 -r 24000" in (programs / "told").read_text("utf-8")
+
+
+def test_what_is_no_pcm_is_refused() -> None:
+    with pytest.raises(UsageError, match="mp3 cannot be played"):
+        Player(AudioFormat("mp3", 24_000))
 
 
 def test_abort_does_not_wait_for_the_end(programs: Path) -> None:
     add(programs, "aplay", "exec /bin/sleep 1000")
-    player = open_player(24_000)
+    player = Player(MONO)
     player.write(PCM)
     player.abort()
 
 
 def test_nothing_to_play_with(programs: Path) -> None:
-    with pytest.raises(InvalidRequest, match="sounddevice, or one of aplay, paplay, ffplay"):
-        open_player(24_000)
+    with pytest.raises(PlaybackError, match="none of aplay, paplay, ffplay"):
+        Player(MONO)
 
 
 def test_nothing_to_play_with_is_a_warning_when_playing_is_not_all(programs: Path) -> None:
     warnings: list[str] = []
-    player = open_player(24_000, warn=warnings.append)
+    player = Player(MONO, warn=warnings.append)
     player.write(PCM)
     player.close()
     player.abort()
@@ -66,24 +102,40 @@ def test_nothing_to_play_with_is_a_warning_when_playing_is_not_all(programs: Pat
 def test_a_player_that_gives_up(programs: Path, script: str, says: str) -> None:
     add(programs, "aplay", script)
 
-    def play(player: Any) -> None:
+    def play(player: Player) -> None:
         for _ in range(100):  # more than a pipe holds
             player.write(PCM)
         player.close()
 
-    with pytest.raises(InvalidRequest, match=says):
-        play(open_player(24_000))
+    with pytest.raises(PlaybackError, match=says):
+        play(Player(MONO))
     warnings: list[str] = []
-    play(open_player(24_000, warn=warnings.append))
+    play(Player(MONO, warn=warnings.append))
     assert len(warnings) == 1
     assert says in warnings[0]
+
+
+def test_a_program_that_complains_a_lot_plays_on(programs: Path) -> None:
+    heard = programs / "heard"
+    noise = "for n in 1 2 3 4; do /usr/bin/head -c 60000 /dev/zero >&2; done"  # more than a pipe's
+    add(programs, "aplay", f'{noise}; exec /bin/cat > "{heard}"')
+    with Player(MONO) as player:
+        for _ in range(100):
+            player.write(PCM)
+    assert heard.read_bytes() == PCM * 100
+
+
+def test_an_exception_is_silence_at_once(programs: Path) -> None:
+    add(programs, "aplay", "exec /bin/sleep 1000")
+    with pytest.raises(KeyError), Player(MONO):
+        raise KeyError
 
 
 def test_a_program_that_cannot_be_started(programs: Path) -> None:
     (programs / "aplay").write_bytes(b"\x7fELF but not really")
     (programs / "aplay").chmod(0o755)
-    with pytest.raises(InvalidRequest, match="aplay cannot be started"):
-        open_player(24_000)
+    with pytest.raises(PlaybackError, match="aplay cannot be started"):
+        Player(MONO)
 
 
 class FakeStream:
@@ -129,7 +181,7 @@ def streams(programs: Path, monkeypatch: pytest.MonkeyPatch) -> list[FakeStream]
 
 def test_sounddevice_comes_first(streams: list[FakeStream], programs: Path) -> None:
     add(programs, "aplay", "exit 1")
-    player = open_player(16_000)
+    player = Player(AudioFormat("pcm", 16_000))
     player.write(PCM)
     player.close()
     (stream,) = streams
@@ -140,25 +192,30 @@ def test_sounddevice_comes_first(streams: list[FakeStream], programs: Path) -> N
 
 def test_a_device_that_fails(streams: list[FakeStream]) -> None:
     warnings: list[str] = []
-    player = open_player(16_000, warn=warnings.append)
+    player = Player(AudioFormat("pcm", 16_000), warn=warnings.append)
     streams[0].fails = sys.modules["sounddevice"].PortAudioError("unplugged")
     player.write(PCM)
     player.write(PCM)
     player.close()
-    assert warnings == ["sounddevice failed: unplugged"]
+    assert warnings == ["the sound card failed: unplugged"]
     assert streams[0].calls == ["start", "abort", "close"]
 
 
-def test_without_a_device_a_program_plays(streams: list[FakeStream], programs: Path) -> None:
+@pytest.mark.parametrize("error", ["PortAudioError", "ValueError"])
+def test_without_a_device_a_program_plays(
+    streams: list[FakeStream], programs: Path, error: str
+) -> None:
     module: Any = sys.modules["sounddevice"]
 
     def refuse(**options: Any) -> FakeStream:
-        raise module.PortAudioError("no default device")
+        raise getattr(module, error, ValueError)("no device that fits")
 
     module.RawOutputStream = refuse
+    with pytest.raises(PlaybackError, match="no device that fits, and there is none of aplay"):
+        Player(MONO)
     heard = programs / "heard"
     add(programs, "aplay", f'exec /bin/cat > "{heard}"')
-    player = open_player(16_000)
+    player = Player(AudioFormat("pcm", 16_000))
     player.write(PCM)
     player.close()
     assert heard.read_bytes() == PCM

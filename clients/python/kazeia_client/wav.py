@@ -1,16 +1,19 @@
-"""A WAV file that is written while its speech is made."""
+"""WAV files: their header, and one that is written while its speech is made."""
 
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from kazeia_client.errors import UsageError
-from kazeia_client.speech import AudioFormat, wav_header
+from kazeia_client.formats import AudioFormat
 
-__all__ = ["WavWriter"]
+__all__ = ["WAV_HEADER_BYTES", "WavWriter", "wav_header"]
+
+WAV_HEADER_BYTES = 44
+_UNKNOWN = 0xFFFFFFFF
 
 
 class WavWriter:
@@ -78,10 +81,32 @@ class WavWriter:
     def __enter__(self) -> WavWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def wav_header(data_bytes: int | None, format: AudioFormat) -> bytes:
+    """The 44-byte header of a WAV of 16-bit samples holding `data_bytes` bytes of PCM.
+
+    None: the size is not known yet, and said to be the largest there is, as the server does.
+    """
+    if data_bytes is None or data_bytes > _UNKNOWN - (WAV_HEADER_BYTES - 8):
+        riff_bytes = data_bytes = _UNKNOWN
+    else:
+        riff_bytes = WAV_HEADER_BYTES - 8 + data_bytes
+    return struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        b"RIFF",
+        riff_bytes,
+        b"WAVE",
+        b"fmt ",
+        16,  # bytes of the format block
+        1,  # PCM
+        format.channels,
+        format.sample_rate,
+        format.sample_rate * format.frame_bytes,
+        format.frame_bytes,
+        8 * format.sample_width,
+        b"data",
+        data_bytes,
+    )
