@@ -149,6 +149,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         if headers.get("Allow") == "GET":
             headers["Allow"] = "GET, HEAD"  # by HeadAsGet
-        message = f"{request.method} is not served here: expected {headers.get('Allow', 'another method')}"
+        allowed = headers.get("Allow", "another method")
+        message = f"{request.method} is not served here: expected {allowed}"
     code = _CODES.get(error.status_code, "http_error")
     return problem_response(error.status_code, message, code, headers=headers)
