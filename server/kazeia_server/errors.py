@@ -91,17 +91,14 @@ class UnsupportedMediaType(InvalidRequest):
 
 
 class Unauthorized(ServerError):
-    """An API key is needed, or the one given is not accepted.
+    """An API key is needed, or the one given is not accepted."""
 
-    `given`: a key came, and is not accepted; else `how` tells people where to put one.
-    """
-
-    def __init__(self, *, given: bool, how: str) -> None:
-        super().__init__(
-            "the API key that was sent is not accepted"
-            if given
-            else f"an API key is required: {how}"
-        )
+    @classmethod
+    def because(cls, *, given: bool, how: str) -> Unauthorized:
+        """`given`: a key came, and is not accepted; else `how` tells people where to put one."""
+        if given:
+            return cls("the API key that was sent is not accepted")
+        return cls(f"an API key is required: {how}")
 
 
 class Unavailable(ServerError):

@@ -279,7 +279,7 @@ class Protocol(ABC):
 
     def _unauthorized(self, *, given: bool = False) -> Unauthorized:
         how = "send it as the header xi-api-key, or as xi_api_key in the first message"
-        return Unauthorized(given=given or self._key_given, how=how)
+        return Unauthorized.because(given=given or self._key_given, how=how)
 
     def _configure(self, context: _Context, settings: dict[str, Any] | None) -> None:
         """Apply voice_settings, which may not change once a context has text."""

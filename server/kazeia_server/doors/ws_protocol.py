@@ -229,7 +229,9 @@ class Protocol:
             return []
         self._closed = True
         if self.needs_key:
-            return _turned_away(Unauthorized(given=self._key_given, how="no session.auth came"))
+            return _turned_away(
+                Unauthorized.because(given=self._key_given, how="no session.auth came")
+            )
         message = {
             "type": "error",
             "message": "the session was idle for too long",
@@ -287,7 +289,7 @@ class Protocol:
             return self._authorize(_checked(AuthMessage, kind, fields).key)
         if self._check_key is not None:
             how = "send session.auth with it first"
-            raise Unauthorized(given=self._key_given, how=how)
+            raise Unauthorized.because(given=self._key_given, how=how)
         if self._farewell_code is not None:
             self._check_late(kind)
         if kind == "session.config":
@@ -319,7 +321,7 @@ class Protocol:
 
     def _authorize(self, key: str) -> list[Action]:
         if self._check_key is not None and not self._check_key(key):
-            raise Unauthorized(given=True, how="")
+            raise Unauthorized.because(given=True, how="")
         self._check_key = None
         return [SendMessage({"type": "session.authorized"})]
 

@@ -92,7 +92,7 @@ class KeyCheck:
         if allowed or scope["type"] == "websocket" or _needs_no_key(scope):
             await self._app(scope, receive, send)
             return
-        error = Unauthorized(given=bool(keys), how="send it as 'Authorization: Bearer KEY'")
+        error = Unauthorized.because(given=bool(keys), how="send it as 'Authorization: Bearer KEY'")
         response = problem_response(
             401, error.message, face_of(error).code, headers={"www-authenticate": "Bearer"}
         )
