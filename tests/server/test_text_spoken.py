@@ -17,8 +17,14 @@ from kazeia_server.synthesis.pieces import LiveText, TextFront, WholeText
 from kazeia_server.text.clean import Cleaner
 from kazeia_server.text.drops import Drops
 from kazeia_server.text.lookahead import Lookahead
-from kazeia_server.text.spoken.reader import SignReader, spoken
+from kazeia_server.text.spoken.reader import SignReader
 from kazeia_server.voices.builtin import BuiltinVoice, describe_builtin
+
+
+def spoken(text: str, language: str) -> str:
+    reader = SignReader(language)
+    return reader.feed(text) + reader.finish()
+
 
 ENGLISH = [
     # Decimal marks and thousands.

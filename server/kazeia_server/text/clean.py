@@ -1,6 +1,6 @@
 """Making written text speakable: markup, addresses and decoration go, words stay as they are.
 
-`Cleaner` takes text as it arrives and gives out what is decided; `clean_text` does a whole text.
+`Cleaner` takes text as it arrives and gives out what is decided.
 Plain prose comes through unchanged apart from white space.  Numbers, units, abbreviations,
 `snake_case`, `2*3*4`, `a < b`, `C#`, `#1`, `@name`, file paths and e-mail addresses stay too: the
 model reads them.
@@ -47,7 +47,6 @@ from typing import Literal
 
 from kazeia_server.text.characters import (
     BREAKS,
-    has_content,
     is_dropped,
     is_mark,
     is_speakable,
@@ -68,6 +67,8 @@ from kazeia_server.text.markup import (
     read_url,
 )
 from kazeia_server.text.skips import (
+    MAX_FENCE,
+    MAX_INDENT,
     CommentSkip,
     DestinationSkip,
     FenceSkip,
@@ -79,7 +80,7 @@ from kazeia_server.text.skips import (
 )
 from kazeia_server.text.speech_writer import SpeechWriter
 
-__all__ = ["Cleaner", "clean_text", "has_content", "is_speakable"]
+__all__ = ["Cleaner"]
 
 _Block = Literal["text", "heading", "item", "row"]
 
@@ -97,9 +98,7 @@ _OPENS = frozenset("([{\"'“‘„‚«‹「『（【《¿¡—–-/:;,.!?*_~`
 _BULLET_SIGNS = frozenset("•◦▪‣●○■□◆◇▶►➤✓✔✅☑・")
 _ORNAMENTS = frozenset("-=*_+|:~ \t")
 _MAX_ORNAMENT = 128
-_MAX_FENCE = 64
 _MAX_INFO = 200
-_MAX_INDENT = 40
 _INFO_END = re.compile(r"[`\n\r]")
 _LETTER_END = re.compile(r"[^\w]|[\d_]")
 _MONTHS = re.compile(
@@ -191,7 +190,7 @@ class Cleaner:
 
     def _begin_line(self, text: Lookahead, position: int, char: str) -> int:
         if char.isspace():
-            self._indent = min(self._indent + (4 if char == "\t" else 1), _MAX_INDENT)
+            self._indent = min(self._indent + (4 if char == "\t" else 1), MAX_INDENT)
             return position + 1
         if is_dropped(char) and char not in _BULLET_SIGNS and not is_speakable(char):
             self._drops.char(char)
@@ -243,7 +242,7 @@ class Cleaner:
     def _begin_fence(self, text: Lookahead, position: int, char: str) -> int:
         if char not in ("`", "~"):
             return position
-        count = text.run(position, char, _MAX_FENCE)
+        count = text.run(position, char, MAX_FENCE)
         if count < 3:
             return position
         if char == "`":
@@ -551,9 +550,3 @@ _READERS: dict[str, Callable[[Cleaner, Lookahead, int, str], int]] = {
     "[": Cleaner._read_bracket,
     "<": Cleaner._read_less,
 }
-
-
-def clean_text(text: str) -> str:
-    """The whole text, made speakable."""
-    cleaner = Cleaner()
-    return cleaner.feed(text) + cleaner.finish()

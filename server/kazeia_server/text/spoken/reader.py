@@ -11,7 +11,7 @@ from kazeia_server.text.spoken.english import ENGLISH
 from kazeia_server.text.spoken.french import FRENCH
 from kazeia_server.text.spoken.rules import SignRules
 
-__all__ = ["SignReader", "spoken"]
+__all__ = ["SignReader"]
 
 _MAX_WORD = 128
 _MAX_PASSAGE = 256  # more than one number, its unit and an address have
@@ -78,9 +78,3 @@ class SignReader:
 def _word_end(text: Lookahead, start: int) -> int:
     found = text.find(_SPACE, start, _MAX_WORD)
     return start + _MAX_WORD if found < 0 else found
-
-
-def spoken(text: str, language: str) -> str:
-    """The whole text, without signs."""
-    reader = SignReader(language)
-    return reader.feed(text) + reader.flush()
