@@ -15,6 +15,7 @@ from kazeia_server.ops import docs, metrics
 from kazeia_server.ops.auth import KeyCheck
 from kazeia_server.ops.cross_site import CrossSiteCheck
 from kazeia_server.ops.failures import CatchFailures, answer_failures
+from kazeia_server.ops.head import HeadAsGet
 from kazeia_server.ops.limits import BodyLimit
 from kazeia_server.ops.prefix import PathPrefix
 from kazeia_server.ops.request_ids import RequestIds
@@ -117,6 +118,7 @@ def _surround(app: FastAPI, settings: Settings) -> None:
         )
     if settings.root_path.strip("/"):
         app.add_middleware(PathPrefix, prefix=settings.root_path)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(RequestIds)
     answer_failures(app)
     docs.describe_operations(app, settings)

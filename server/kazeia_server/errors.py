@@ -93,6 +93,13 @@ class UnsupportedMediaType(InvalidRequest):
 class Unauthorized(ServerError):
     """An API key is needed, or the one given is not accepted."""
 
+    @classmethod
+    def because(cls, *, given: bool, how: str) -> Unauthorized:
+        """`given`: a key came, and is not accepted; else `how` tells people where to put one."""
+        if given:
+            return cls("the API key that was sent is not accepted")
+        return cls(f"an API key is required: {how}")
+
 
 class Unavailable(ServerError):
     """The request is fine but cannot be served now.

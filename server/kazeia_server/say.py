@@ -72,7 +72,13 @@ def _make(
     player: Player | None,
 ) -> tuple[bytes, SynthesisStats]:
     """The utterance as PCM, played meanwhile if there is a player."""
-    front = TextFront(backend.info, clean=request.clean, split=request.split, live=False)
+    front = TextFront(
+        backend.info,
+        clean=request.clean,
+        split=request.split,
+        language=request.language,
+        live=False,
+    )
     source = WholeText(request.text, front)
     speaker = Speaker(backend, request, source, settings, live=False, hold=player is None)
     parts = []

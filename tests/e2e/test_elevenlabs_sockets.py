@@ -408,6 +408,10 @@ def test_keys() -> None:
         with client(live) as user:
             user.send(text=" ", context_id="a")
             assert user.until_closed() == 1008
+        with client(live, additional_headers={"xi-api-key": "wrong"}) as user:
+            user.send(text=" ", context_id="a")
+            assert user.until_closed() == 1008
+            assert user.errors[0]["message"] == "the API key that was sent is not accepted"
         with client(live) as user:
             user.send(text=" ", context_id="a", xi_api_key="secret")
             user.speak("a")

@@ -207,6 +207,12 @@ def test_a_key_may_come_in_the_first_message() -> None:
                 websocket.recv(timeout=5)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1008
+        with live.connect(additional_headers={"authorization": "Bearer wrong"}) as websocket:
+            session = Session(websocket)
+            session.send("input.text", text="Hello.")
+            refusal = session.receive()
+            assert isinstance(refusal, dict)
+            assert refusal["message"] == "the API key that was sent is not accepted"
 
 
 def test_more_sessions_than_are_served_are_told() -> None:

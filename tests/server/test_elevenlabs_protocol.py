@@ -515,6 +515,28 @@ def test_no_key_no_connection(data: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "key_given", "wrong"),
+    [
+        ({}, False, False),
+        ({"xi_api_key": ""}, False, False),
+        ({"authorization": "Bearer "}, False, False),
+        ({"xi_api_key": "wrong"}, False, True),
+        ({"xi-api-key": "wrong"}, False, True),
+        ({"authorization": "Bearer wrong"}, False, True),
+        ({}, True, True),
+    ],
+)
+def test_a_wrong_key_is_not_a_missing_one(
+    fields: dict[str, str], key_given: bool, wrong: bool
+) -> None:
+    protocol = multi(authorized=False, key_given=key_given)
+    (message,) = messages(send(protocol, text="Hi.", **fields))
+    assert (message["error"], message["code"]) == ("invalid_api_key", 1008)
+    expected = "the API key that was sent is not accepted" if wrong else "an API key is required: "
+    assert message["message"].startswith(expected)
+
+
+@pytest.mark.parametrize(
     ("error", "code"), [(UnknownVoice("unknown voice 'x'"), 1008), (ShuttingDown("bye"), 1012)]
 )
 def test_a_connection_that_asks_for_too_much(error: Exception, code: int) -> None:

@@ -5,7 +5,7 @@ from asgi import call
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from kazeia_server.ops.auth import KeyCheck, accepts, authorized, is_public
+from kazeia_server.ops.auth import KeyCheck, accepts, authorized, brought_key, is_public
 from kazeia_server.settings import Settings
 
 KEYS = Settings(api_keys=("first-key", "sécond"))
@@ -92,6 +92,42 @@ def test_without_an_accepted_key(headers: dict[str, str], query: str) -> None:
     assert inner.authorized == []
     call(app, kind="websocket", path="/ws/synthesize", headers=headers, query=query)
     assert inner.authorized == [False]
+
+
+NEEDED = "an API key is required: send it as 'Authorization: Bearer KEY'"
+NOT_ACCEPTED = "the API key that was sent is not accepted"
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "given"),
+    [
+        ({}, "", False),
+        ({"authorization": "wrong"}, "", False),
+        ({"authorization": "Basic wrong"}, "", False),
+        ({"authorization": "Bearer "}, "", False),
+        ({"xi-api-key": " "}, "", False),
+        ({}, "token=&api_key=", False),
+        ({"authorization": "Bearer wrong"}, "", True),
+        ({"authorization": "bearer wrong"}, "", True),
+        ({"xi-api-key": "wrong"}, "", True),
+        ({"x-api-key": "wrong"}, "", True),
+        ({}, "token=wrong", True),
+        ({}, "a=b&api_key=wrong", True),
+    ],
+)
+def test_a_wrong_key_is_not_a_missing_one(headers: dict[str, str], query: str, given: bool) -> None:
+    app = KeyCheck(Inner(), KEYS)
+    error = call(app, "POST", "/synthesize", headers=headers, query=query).error
+    assert error["message"] == (NOT_ACCEPTED if given else NEEDED)
+    assert (error["code"], error["type"]) == ("invalid_api_key", "invalid_request_error")
+    seen: list[bool] = []
+
+    async def socket(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(brought_key(scope))
+        await send({"type": "websocket.accept"})
+
+    call(KeyCheck(socket, KEYS), kind="websocket", headers=headers, query=query)
+    assert seen == [given]
 
 
 def test_without_keys_everybody_is_authorized() -> None:

@@ -18,7 +18,7 @@ LONG = "The first sentence is here. And a second one follows it, longer than the
 
 
 def front(live: bool = False, split: Split = "auto", clean: bool = True) -> TextFront:
-    return TextFront(FakeVoice().info, clean=clean, split=split, live=live)
+    return TextFront(FakeVoice().info, clean=clean, split=split, language="auto", live=live)
 
 
 def whole(text: str, **options: bool) -> list[tuple[str, str]]:
@@ -56,7 +56,7 @@ def test_the_first_piece_of_a_long_text_needs_only_its_beginning() -> None:
             self.fed += len(text)
             return super().feed(text)
 
-    counting = Counting(FakeVoice().info, clean=True, split="auto", live=False)
+    counting = Counting(FakeVoice().info, clean=True, split="auto", language="auto", live=False)
     source = WholeText(LONG * 20, counting)
     first = source.next()
     assert first is not None

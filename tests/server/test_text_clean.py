@@ -7,8 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kazeia_server.text.clean import Cleaner, clean_text, has_content, is_speakable
+from kazeia_server.text.characters import has_content, is_speakable
+from kazeia_server.text.clean import Cleaner
 from kazeia_server.text.lookahead import Lookahead, NeedMoreText
+
+
+def clean_text(text: str) -> str:
+    cleaner = Cleaner()
+    return cleaner.feed(text) + cleaner.finish()
+
 
 # What is whole prose must come through as it is.
 PROSE = [

@@ -29,6 +29,8 @@ STATS = SynthesisStats(
 )
 PCM = b"\1\0" * 10
 
+NOT_ACCEPTED = "the API key that was sent is not accepted"
+
 
 def new(max_text_chars: int = 100, max_message_bytes: int = 2000) -> Protocol:
     return Protocol(max_text_chars=max_text_chars, max_message_bytes=max_message_bytes)
@@ -198,9 +200,11 @@ def test_a_key_comes_first_where_one_is_needed() -> None:
         protocol = locked()
         actions = send(protocol, message, **({"text": "a"} if message == "input.text" else {}))
         assert kinds(actions) == ["error", "Close"]
-        assert actions[-1] == Close(1008, "an API key is required")
+        assert actions[-1] == Close(1008, "an API key is required: send session.auth with it first")
         assert send(protocol, "session.auth", key="k") == []
-    assert kinds(send(locked(), "session.auth", key="wrong")) == ["error", "Close"]
+    actions = send(locked(), "session.auth", key="wrong")
+    assert messages(actions)[0]["message"] == NOT_ACCEPTED
+    assert actions[-1] == Close(1008, NOT_ACCEPTED)
     protocol = locked()
     assert kinds(send(protocol, "session.auth", key="k")) == ["session.authorized"]
     assert kinds(say(protocol)) == ["Speak"]
@@ -212,7 +216,17 @@ def test_without_a_key_the_wait_is_not_an_idle_session() -> None:
     assert protocol.needs_key
     actions = protocol.idle()
     assert messages(actions)[0]["code"] == "invalid_api_key"
-    assert actions[-1] == Close(1008, "an API key is required")
+    assert actions[-1] == Close(1008, "an API key is required: no session.auth came")
+
+
+def test_a_connection_that_brought_a_wrong_key_is_told_so() -> None:
+    def locked() -> Protocol:
+        return Protocol(
+            max_text_chars=9, max_message_bytes=99, check_key=lambda key: False, key_given=True
+        )
+
+    assert messages(send(locked(), "ping"))[0]["message"] == NOT_ACCEPTED
+    assert messages(locked().idle())[0]["message"] == NOT_ACCEPTED
 
 
 def test_flushes_of_nothing_take_no_room() -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kazeia_server.errors import (
     InvalidRequest,
     ShuttingDown,
+    Unauthorized,
     Unavailable,
     error_body,
     face_of,
@@ -139,13 +140,15 @@ def speed_of(settings: dict[str, Any]) -> float:
 def keys_of(fields: dict[str, Any]) -> Iterator[str]:
     """The keys a message holds, in any of the places ElevenLabs takes them from."""
     for name in ("xi_api_key", "xi-api-key", "authorization"):
-        if isinstance(value := fields.get(name), str):
-            yield value.removeprefix("Bearer ")
+        if isinstance(value := fields.get(name), str) and (
+            key := value.removeprefix("Bearer ").strip()
+        ):
+            yield key
 
 
 def error_message(error: Exception) -> dict[str, Any]:
     """An error as clients see it; `code` is that of the close frame, if the error closes."""
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, (InvalidRequest, Unauthorized)):
         code = POLICY_VIOLATION
     elif isinstance(error, ShuttingDown):
         code = GOING_AWAY

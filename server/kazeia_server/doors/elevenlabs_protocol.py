@@ -51,6 +51,7 @@ from kazeia_server.errors import (
     ServerError,
     TextTimeout,
     TextTooLong,
+    Unauthorized,
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.ops.auth import KEY_TIMEOUT_S
@@ -105,7 +106,8 @@ class Protocol(ABC):
 
     `check` raises a ServerError when the connection asks for what the voice does not have; it is
     called with the first message.  `check_text` raises InvalidRequest for text that cannot be
-    spoken.  Without `authorized`, the first message has to hold a key that `accepts` takes.
+    spoken.  Without `authorized`, the first message has to hold a key that `accepts` takes;
+    `key_given`: the connection brought one that it does not take.
     `sentences`: a message holds whole sentences or phrases, and may lack the space after them.
     """
 
@@ -118,6 +120,7 @@ class Protocol(ABC):
         check_text: Callable[[str], None] = lambda text: None,
         authorized: bool = True,
         accepts: Callable[[str], bool] = lambda key: False,
+        key_given: bool = False,
         sentences: bool = False,
     ) -> None:
         self._limits = limits
@@ -125,6 +128,7 @@ class Protocol(ABC):
         self._check_text = check_text
         self._authorized = authorized
         self._accepts = accepts
+        self._key_given = key_given
         self._sentences = sentences
         self._checked = False
         self._active_at = self._connected_at = now
@@ -196,7 +200,8 @@ class Protocol(ABC):
             return []
         if not self._authorized:
             late = now - self._connected_at >= KEY_TIMEOUT_S
-            return self._hang_up(POLICY_VIOLATION, "a key is needed") if late else []
+            error = self._unauthorized()
+            return self._hang_up(POLICY_VIOLATION, error.message) if late else []
         actions: list[Action] = []
         for context in list(self._open.values()):
             if context.writing is not None:
@@ -260,15 +265,9 @@ class Protocol(ABC):
                 raise
             raise Refused(error_message(error)) from None
         if not self._authorized:
-            if not any(map(self._accepts, keys_of(fields))):
-                raise Refused(
-                    {
-                        "message": "a key is needed: send it as the header xi-api-key, or as "
-                        "xi_api_key in the first message",
-                        "error": "invalid_api_key",
-                        "code": POLICY_VIOLATION,
-                    }
-                )
+            keys = list(keys_of(fields))
+            if not any(map(self._accepts, keys)):
+                raise Refused(error_message(self._unauthorized(given=bool(keys))))
             self._authorized = True
         if not self._checked:
             try:
@@ -277,6 +276,10 @@ class Protocol(ABC):
                 raise Refused(error_message(error)) from None
             self._checked = True
         return fields
+
+    def _unauthorized(self, *, given: bool = False) -> Unauthorized:
+        how = "send it as the header xi-api-key, or as xi_api_key in the first message"
+        return Unauthorized.because(given=given or self._key_given, how=how)
 
     def _configure(self, context: _Context, settings: dict[str, Any] | None) -> None:
         """Apply voice_settings, which may not change once a context has text."""

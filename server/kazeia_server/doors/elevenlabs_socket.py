@@ -24,7 +24,7 @@ from kazeia_server.doors.elevenlabs_protocol import Limits, Protocol
 from kazeia_server.doors.sending import ClientGone, Sender
 from kazeia_server.errors import InvalidRequest, ServerError
 from kazeia_server.logging_ import logger
-from kazeia_server.ops.auth import accepts, authorized
+from kazeia_server.ops.auth import accepts, authorized, brought_key
 from kazeia_server.requests import build_request, check_text, parse_options
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.backend import SynthesisRequest
@@ -71,6 +71,7 @@ class ElevenLabsSocket:
             ),
             authorized=authorized(websocket.scope),
             accepts=lambda key: accepts(self._settings, key),
+            key_given=brought_key(websocket.scope),
             sentences=websocket.query_params.get("auto_mode", "").lower() in ("true", "1"),
         )
         self._over = asyncio.Event()

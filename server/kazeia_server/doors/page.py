@@ -86,25 +86,25 @@ _ENTRY: Final = _asset(b'export * from "./web/kazeia/kazeia.js";\n', _MEDIA_TYPE
 router = APIRouter(include_in_schema=False)
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
+@router.get("/")
 async def page(request: Request) -> Response:
     """The page."""
     return _answer(request, _ASSETS[_INDEX])
 
 
-@router.api_route("/kazeia.js", methods=["GET", "HEAD"])
+@router.get("/kazeia.js")
 async def module(request: Request) -> Response:
     """The module of clients/web, at an address that does not change."""
     return _answer(request, _ENTRY)
 
 
-@router.api_route("/web/kazeia/{name}", methods=["GET", "HEAD"])
+@router.get("/web/kazeia/{name}")
 async def module_file(request: Request, name: str) -> Response:
     """A file of the module."""
     return _named(request, _MODULE, name)
 
 
-@router.api_route("/web/{name}", methods=["GET", "HEAD"])
+@router.get("/web/{name}")
 async def page_file(request: Request, name: str) -> Response:
     """A script, a style sheet or a picture of the page."""
     if name == _INDEX:  # from here it would name its files wrongly

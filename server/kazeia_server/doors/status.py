@@ -17,8 +17,6 @@ router = APIRouter(tags=["status"])
 
 @router.get("/health", summary="Whether the process lives; never touches the voice")
 @router.get("/healthz", include_in_schema=False)
-@router.head("/health", include_in_schema=False)
-@router.head("/healthz", include_in_schema=False)
 async def health(request: Request) -> dict[str, Any]:
     """Always 200 while the process answers."""
     service = service_of(request)
@@ -37,7 +35,6 @@ async def health(request: Request) -> dict[str, Any]:
     return answer
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     summary="Whether speech can be asked for now",

@@ -26,7 +26,7 @@ from kazeia_server.doors.ws_protocol import (
 )
 from kazeia_server.errors import InvalidRequest, TextTimeout, Unavailable, VoiceLoadError
 from kazeia_server.logging_ import logger
-from kazeia_server.ops.auth import KEY_TIMEOUT_S, accepts, authorized
+from kazeia_server.ops.auth import KEY_TIMEOUT_S, accepts, authorized, brought_key
 from kazeia_server.requests import build_request, check_request
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
@@ -49,6 +49,7 @@ class SpeechSocket:
             max_message_bytes=self._settings.max_message_bytes,
             check=self._check,
             check_key=None if authorized(websocket.scope) else partial(accepts, self._settings),
+            key_given=brought_key(websocket.scope),
         )
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()

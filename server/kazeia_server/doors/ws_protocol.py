@@ -149,7 +149,8 @@ class Protocol:
     """One session.
 
     `check` raises InvalidRequest for options the voice cannot follow (unknown names).
-    `check_key`: None, or, where a key is still to be given, whether one is accepted.
+    `check_key`: None, or, where a key is still to be given, whether one is accepted; `key_given`:
+    the connection brought one that is not.
     """
 
     def __init__(
@@ -159,11 +160,13 @@ class Protocol:
         max_message_bytes: int,
         check: Callable[[SessionConfig], None] = lambda config: None,
         check_key: Callable[[str], bool] | None = None,
+        key_given: bool = False,
     ) -> None:
         self._max_text_chars = max_text_chars
         self._max_message_bytes = max_message_bytes
         self._check = check
         self._check_key = check_key
+        self._key_given = key_given
         self._config = SessionConfig()
         self._blank: list[str] = []  # text before the first visible character of an utterance
         self._n_blank = 0
@@ -206,7 +209,7 @@ class Protocol:
             return self._handle(*parse_message(data))
         except Unauthorized as error:
             self._closed = True
-            return [SendMessage(error_message(error)), Close(1008, "an API key is required")]
+            return _turned_away(error)
         except ServerError as error:
             return [SendMessage(error_message(error))]
         except Exception as error:  # a fault of this server must not cost the session
@@ -226,8 +229,9 @@ class Protocol:
             return []
         self._closed = True
         if self.needs_key:
-            error = Unauthorized("an API key is required: no session.auth came")
-            return [SendMessage(error_message(error)), Close(1008, "an API key is required")]
+            return _turned_away(
+                Unauthorized.because(given=self._key_given, how="no session.auth came")
+            )
         message = {
             "type": "error",
             "message": "the session was idle for too long",
@@ -284,7 +288,8 @@ class Protocol:
         if kind == "session.auth":
             return self._authorize(_checked(AuthMessage, kind, fields).key)
         if self._check_key is not None:
-            raise Unauthorized("an API key is required: send session.auth with it first")
+            how = "send session.auth with it first"
+            raise Unauthorized.because(given=self._key_given, how=how)
         if self._farewell_code is not None:
             self._check_late(kind)
         if kind == "session.config":
@@ -316,7 +321,7 @@ class Protocol:
 
     def _authorize(self, key: str) -> list[Action]:
         if self._check_key is not None and not self._check_key(key):
-            raise Unauthorized("the API key is not accepted")
+            raise Unauthorized.because(given=True, how="")
         self._check_key = None
         return [SendMessage({"type": "session.authorized"})]
 
@@ -455,6 +460,10 @@ class Protocol:
         code = self._farewell_code or 1000
         reason = "session.close" if code == 1000 else "the server is shutting down"
         return [SendMessage(message), Close(code, reason)]
+
+
+def _turned_away(error: Unauthorized) -> list[Action]:
+    return [SendMessage(error_message(error)), Close(1008, error.message)]
 
 
 def _checked(model: type[_ModelT], kind: str, fields: dict[str, Any]) -> _ModelT:

@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kazeia_server.errors import Unauthorized, face_of
 from kazeia_server.ops.failures import problem_response
 from kazeia_server.settings import Settings
 
-__all__ = ["KEY_TIMEOUT_S", "KeyCheck", "accepts", "authorized", "is_public"]
+__all__ = ["KEY_TIMEOUT_S", "KeyCheck", "accepts", "authorized", "brought_key", "is_public"]
 
 # Probes, the page with its files and the documentation say nothing that is worth a key; Open
 # WebUI asks for the two lists without one.
@@ -37,6 +38,7 @@ _PUBLIC_FOLDERS = ("/docs/", "/web/")
 _KEY_HEADERS = ("xi-api-key", "x-api-key")
 _KEY_PARAMETERS = ("token", "api_key")
 _STATE = "kazeia_authorized"
+_BROUGHT = "kazeia_brought_key"
 
 
 def accepts(settings: Settings, key: str) -> bool:
@@ -55,6 +57,11 @@ def authorized(scope: Scope) -> bool:
     its key in its first message.
     """
     return bool(scope.get("state", {}).get(_STATE, False))
+
+
+def brought_key(scope: Scope) -> bool:
+    """Whether a connection that has passed `KeyCheck` carries any key, accepted or not."""
+    return bool(scope.get("state", {}).get(_BROUGHT, False))
 
 
 def is_public(method: str, path: str) -> bool:
@@ -79,18 +86,15 @@ class KeyCheck:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        allowed = not self._settings.api_keys or any(
-            accepts(self._settings, key) for key in _given_keys(scope)
-        )
-        scope.setdefault("state", {})[_STATE] = allowed
+        keys = list(_given_keys(scope))
+        allowed = not self._settings.api_keys or any(accepts(self._settings, key) for key in keys)
+        scope.setdefault("state", {}).update({_STATE: allowed, _BROUGHT: bool(keys)})
         if allowed or scope["type"] == "websocket" or _needs_no_key(scope):
             await self._app(scope, receive, send)
             return
+        error = Unauthorized.because(given=bool(keys), how="send it as 'Authorization: Bearer KEY'")
         response = problem_response(
-            401,
-            "an API key is required: send it as 'Authorization: Bearer KEY'",
-            "invalid_api_key",
-            headers={"www-authenticate": "Bearer"},
+            401, error.message, face_of(error).code, headers={"www-authenticate": "Bearer"}
         )
         await response(scope, receive, send)
 
@@ -111,8 +115,8 @@ def _given_keys(scope: Scope) -> Iterator[str]:
     if scheme.lower() == "bearer" and key.strip():
         yield key.strip()
     for name in _KEY_HEADERS:
-        if name in headers:
-            yield headers[name].strip()
+        if key := headers.get(name, "").strip():
+            yield key
     for name, value in parse_qsl(scope["query_string"].decode("latin-1")):
         if name in _KEY_PARAMETERS:
             yield value

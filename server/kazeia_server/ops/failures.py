@@ -143,10 +143,13 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = str(error.detail)
+    headers = dict(error.headers or {})
     if error.status_code == 404:
         message = f"there is nothing at {ascii(request.url.path)[:120]}"
     elif error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
+        if headers.get("Allow") == "GET":
+            headers["Allow"] = "GET, HEAD"  # by HeadAsGet
+        allowed = headers.get("Allow", "another method")
         message = f"{request.method} is not served here: expected {allowed}"
     code = _CODES.get(error.status_code, "http_error")
-    return problem_response(error.status_code, message, code, headers=dict(error.headers or {}))
+    return problem_response(error.status_code, message, code, headers=headers)

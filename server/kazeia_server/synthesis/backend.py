@@ -45,6 +45,7 @@ class BackendInfo:
     samples_per_frame: int
     default_max_frames: int | None  # None: speech always ends by itself
     follows_instructions: bool
+    reads_symbols: bool = True  # numbers and signs; a voice that does not is given words
     takes_live_text: bool = False  # open_live() works: text may still be coming while it speaks
     first_piece_chars: int = 120  # of a whole text: what its first sound has to wait for
 

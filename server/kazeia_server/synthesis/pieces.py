@@ -16,8 +16,10 @@ from kazeia_server.errors import EngineFailure, ServerError, TextTimeout
 from kazeia_server.logging_ import logger
 from kazeia_server.synthesis.backend import BackendInfo, LiveStream, Split
 from kazeia_server.text.clean import Cleaner
+from kazeia_server.text.drops import Drops
 from kazeia_server.text.pieces import Pause
 from kazeia_server.text.segment import PieceEnd, Segmenter
+from kazeia_server.text.spoken.reader import SignReader
 
 __all__ = ["LiveText", "Piece", "PieceSource", "TextFront", "WholeText"]
 
@@ -29,11 +31,19 @@ _UNSPLIT_CHARS = 20_000
 
 
 class TextFront:
-    """Clean-up and segmentation of one text."""
+    """Clean-up, signs in words where the voice needs them, and segmentation of one text."""
 
-    def __init__(self, info: BackendInfo, *, clean: bool, split: Split, live: bool) -> None:
+    def __init__(
+        self, info: BackendInfo, *, clean: bool, split: Split, language: str, live: bool
+    ) -> None:
         """`live`: the voice speaks from the first word on, so the first piece need not be short."""
-        self._cleaner = Cleaner() if clean else None
+        self._drops = Drops()
+        self._filters: list[Cleaner | SignReader] = []
+        if clean:
+            self._filters.append(Cleaner(self._drops))
+        if not info.reads_symbols:
+            spoken = info.languages[0] if language == "auto" else language
+            self._filters.append(SignReader(spoken, self._drops))
         limit = _PIECE_CHARS if info.voices else _NAMELESS_PIECE_CHARS
         if split == "none":
             limit = _UNSPLIT_CHARS
@@ -43,7 +53,9 @@ class TextFront:
 
     def feed(self, text: str) -> list[str | PieceEnd]:
         """What is decided of the text so far."""
-        return self._segmenter.feed(self._cleaner.feed(text) if self._cleaner else text)
+        for reader in self._filters:
+            text = reader.feed(text)
+        return self._segmenter.feed(text)
 
     @property
     def at_word_end(self) -> bool:
@@ -52,13 +64,19 @@ class TextFront:
 
     def flush(self) -> list[str | PieceEnd]:
         """Everything held back; the piece ends here."""
-        held = self._segmenter.feed(self._cleaner.flush()) if self._cleaner else []
-        return [*held, *self._segmenter.flush()]
+        held = ""
+        for reader in self._filters:
+            held = reader.feed(held) + reader.flush()
+        return [*self._segmenter.feed(held), *self._segmenter.flush()]
 
     def finish(self) -> list[str | PieceEnd]:
         """Everything held back; there is no more."""
-        held = self._segmenter.feed(self._cleaner.finish()) if self._cleaner else []
-        return [*held, *self._segmenter.finish()]
+        held = ""
+        for reader in self._filters:
+            held = reader.feed(held) + reader.finish()
+        if self._drops:
+            logger.debug("not spoken of the text: %s", self._drops)
+        return [*self._segmenter.feed(held), *self._segmenter.finish()]
 
 
 class Piece:

@@ -49,7 +49,13 @@ class Utterance:
         self._hold = hold
         info = backend.info
         speaks_at_once = live and info.takes_live_text
-        front = TextFront(info, clean=request.clean, split=request.split, live=speaks_at_once)
+        front = TextFront(
+            info,
+            clean=request.clean,
+            split=request.split,
+            language=request.language,
+            live=speaks_at_once,
+        )
         self._text = LiveText(front, settings.text_timeout_s) if live else None
         self._speaker = Speaker(
             backend,

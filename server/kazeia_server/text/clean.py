@@ -1,6 +1,6 @@
 """Making written text speakable: markup, addresses and decoration go, words stay as they are.
 
-`Cleaner` takes text as it arrives and gives out what is decided; `clean_text` does a whole text.
+`Cleaner` takes text as it arrives and gives out what is decided.
 Plain prose comes through unchanged apart from white space.  Numbers, units, abbreviations,
 `snake_case`, `2*3*4`, `a < b`, `C#`, `#1`, `@name`, file paths and e-mail addresses stay too: the
 model reads them.
@@ -47,12 +47,12 @@ from typing import Literal
 
 from kazeia_server.text.characters import (
     BREAKS,
-    has_content,
     is_dropped,
     is_mark,
     is_speakable,
     is_wide,
 )
+from kazeia_server.text.drops import Drops
 from kazeia_server.text.lookahead import Lookahead
 from kazeia_server.text.markup import (
     BLOCK_TAGS,
@@ -67,6 +67,8 @@ from kazeia_server.text.markup import (
     read_url,
 )
 from kazeia_server.text.skips import (
+    MAX_FENCE,
+    MAX_INDENT,
     CommentSkip,
     DestinationSkip,
     FenceSkip,
@@ -78,7 +80,7 @@ from kazeia_server.text.skips import (
 )
 from kazeia_server.text.speech_writer import SpeechWriter
 
-__all__ = ["Cleaner", "clean_text", "has_content", "is_speakable"]
+__all__ = ["Cleaner"]
 
 _Block = Literal["text", "heading", "item", "row"]
 
@@ -96,9 +98,7 @@ _OPENS = frozenset("([{\"'“‘„‚«‹「『（【《¿¡—–-/:;,.!?*_~`
 _BULLET_SIGNS = frozenset("•◦▪‣●○■□◆◇▶►➤✓✔✅☑・")
 _ORNAMENTS = frozenset("-=*_+|:~ \t")
 _MAX_ORNAMENT = 128
-_MAX_FENCE = 64
 _MAX_INFO = 200
-_MAX_INDENT = 40
 _INFO_END = re.compile(r"[`\n\r]")
 _LETTER_END = re.compile(r"[^\w]|[\d_]")
 _MONTHS = re.compile(
@@ -110,10 +110,14 @@ _JOINING_SCRIPTS = range(0x0590, 0x1AFF)
 
 
 class Cleaner:
-    """Incremental clean-up of one text; see the module for what it does."""
+    """Incremental clean-up of one text; see the module for what it does.
 
-    def __init__(self) -> None:
-        self._writer = SpeechWriter()
+    `drops` gets to know what is left out: characters, and markup by its kind.
+    """
+
+    def __init__(self, drops: Drops | None = None) -> None:
+        self._drops = Drops() if drops is None else drops
+        self._writer = SpeechWriter(self._drops)
         self._held = ""
         self._skip: Skip | None = None  # what is being skipped
         self._before = ""  # the character before, "" at the start of a line
@@ -186,9 +190,10 @@ class Cleaner:
 
     def _begin_line(self, text: Lookahead, position: int, char: str) -> int:
         if char.isspace():
-            self._indent = min(self._indent + (4 if char == "\t" else 1), _MAX_INDENT)
+            self._indent = min(self._indent + (4 if char == "\t" else 1), MAX_INDENT)
             return position + 1
         if is_dropped(char) and char not in _BULLET_SIGNS and not is_speakable(char):
+            self._drops.char(char)
             self._before = ""
             return position + 1
         for read in (
@@ -202,8 +207,11 @@ class Cleaner:
             if stop > position:
                 return stop
         if char == ">" and self._ends_word(text.at(position + 1), ">"):
+            self._drops.char(char)
             self._indent = 0
             return position + 1
+        if char == "|":
+            self._drops.char(char)
         self._begin_block("row" if char == "|" else "text")
         return position + (char == "|")
 
@@ -234,13 +242,14 @@ class Cleaner:
     def _begin_fence(self, text: Lookahead, position: int, char: str) -> int:
         if char not in ("`", "~"):
             return position
-        count = text.run(position, char, _MAX_FENCE)
+        count = text.run(position, char, MAX_FENCE)
         if count < 3:
             return position
         if char == "`":
             end = text.find(_INFO_END, position + count, _MAX_INFO)
             if end >= 0 and text.at(end) == "`":
                 return position  # code within one line
+        self._drops.passage("a fenced code block")
         self._skip = FenceSkip(char, count)
         self._ruled = True
         self._breaks = 2
@@ -262,6 +271,7 @@ class Cleaner:
             index += 1
         if count < 3:
             return position
+        self._drops.passage("a rule or table border")
         if self._block == "row":
             self._line_start = False  # a line of the table like any other
         else:
@@ -275,6 +285,7 @@ class Cleaner:
         count = text.run(position, "#", 7)
         if count > 6 or not self._ends_word(text.at(position + count)):
             return position
+        self._drops.char(char)
         self._begin_block("heading")
         return position + count
 
@@ -290,6 +301,7 @@ class Cleaner:
                     stop += 4
         elif char not in _BULLET_SIGNS:
             return position
+        self._drops.char(char)
         self._begin_block("item")
         return stop
 
@@ -305,6 +317,7 @@ class Cleaner:
         end = text.find(_LETTER_END, stop + 2, 10)
         if end > 0 and _MONTHS.fullmatch(text.text, stop + 2, end):
             return position
+        self._drops.passage("the number of a list item")
         self._numbers[self._indent] = number
         self._begin_block("item")
         return stop + 1
@@ -324,14 +337,17 @@ class Cleaner:
         if char in "0123456789#*":
             keycap = position + (2 if text.at(position + 1) == "\ufe0f" else 1)
             if text.at(keycap) == "\u20e3":
+                self._drops.passage("a keycap")
                 self._writer.gap()
                 return keycap + 1
         if char in _RUNS and text.run(position, char, 4) == 4:
+            self._drops.char(char)
             self._skip = RunSkip(char)
             self._writer.gap()
             return position + 4
         if self._code:
             if char == "`" and text.run(position, "`", 4) == self._code:
+                self._drops.char(char)
                 stop = position + self._code
                 self._code = 0
                 return stop
@@ -341,15 +357,19 @@ class Cleaner:
 
     def _literal(self, text: Lookahead, position: int, char: str) -> int:
         if char in _EMOJI_WITH_SELECTOR and text.at(position + 1) == "\ufe0f":
+            self._drops.char(char)
             self._writer.gap()
         elif char in "\u200c\u200d":
             if _joins(self._before, text.at(position + 1)):
                 self._writer.joiner(char)
+            else:
+                self._drops.char(char)
         else:
             self._writer.char(char)
         return position + 1
 
     def _take_url(self, url: Url) -> int:
+        self._drops.passage("parts of a web address")
         for char in url.host:
             self._writer.char(char)
         if url.has_tail:
@@ -368,11 +388,15 @@ class Cleaner:
         if inside:
             closes = closes and char == "*" and not (before.isdigit() and following.isdigit())
         opens = not at_gap and not inside and (after_gap or before in _OPENS or wide)
+        if closes or opens:
+            self._drops.char(char)
         if closes:
             self._open[char] = max(open_ - count, 0)
         elif opens:
             self._open[char] = min(open_ + count, 9)
-        elif not (before == "" and (at_gap and following != " ")):
+        elif before == "" and at_gap and following != " ":
+            self._drops.char(char)
+        else:
             for _ in range(count):
                 self._writer.char(char)
         return position + count
@@ -384,29 +408,36 @@ class Cleaner:
         alone = self._before == "" or self._before.isspace()
         if char == "|":
             if self._block == "row":
+                self._drops.char(char)
                 self._writer.cell()
                 return position + count
         elif char == "~":
             if count == 2:
+                self._drops.char(char)
                 return position + count
         elif char == "#" and alone:
             at_end = following == "" or following in BREAKS
             if (self._block == "heading" and at_end) or (count > 1 and self._ends_word(following)):
+                self._drops.char(char)
                 return position + count
         for _ in range(count):
             self._writer.char(char)
         return position + count
 
     def _read_backticks(self, text: Lookahead, position: int, char: str) -> int:
+        self._drops.char(char)
         self._code = text.run(position, char, 4)
         return position + self._code
 
     def _read_escape(self, text: Lookahead, position: int, char: str) -> int:
         following = text.at(position + 1)
         if following and following in _ESCAPED:
+            self._drops.char(char)
             self._writer.char(following)
             return position + 2
-        if following == "" or following not in BREAKS:  # else it is a hard line break
+        if following and following in BREAKS:  # a hard line break
+            self._drops.char(char)
+        else:
             self._writer.char(char)
         return position + 1
 
@@ -442,6 +473,7 @@ class Cleaner:
         link = read_link(text, position)
         if link is None:
             return position
+        self._drops.passage("the address or label of a link")
         inner = Lookahead(text.text[link.start : link.stop], final=True)
         at = 0
         self._before = "["
@@ -459,6 +491,7 @@ class Cleaner:
         if tag is None:
             self._writer.char(char)
             return position + 1
+        self._drops.passage(_KINDS[tag.kind])
         if tag.kind == "address":
             for letter in tag.name:
                 self._writer.char(letter)
@@ -497,6 +530,13 @@ def _joins(before: str, following: str) -> bool:
     )
 
 
+_KINDS = {
+    "address": "angle brackets",
+    "comment": "a comment",
+    "raw": "an element with what it holds",
+    "tag": "a tag",
+}
+
 _READERS: dict[str, Callable[[Cleaner, Lookahead, int, str], int]] = {
     "*": Cleaner._read_emphasis,
     "_": Cleaner._read_emphasis,
@@ -510,9 +550,3 @@ _READERS: dict[str, Callable[[Cleaner, Lookahead, int, str], int]] = {
     "[": Cleaner._read_bracket,
     "<": Cleaner._read_less,
 }
-
-
-def clean_text(text: str) -> str:
-    """The whole text, made speakable."""
-    cleaner = Cleaner()
-    return cleaner.feed(text) + cleaner.finish()

@@ -9,6 +9,8 @@ from kazeia_server.text.characters import is_wide
 from kazeia_server.text.lookahead import Lookahead, NeedMoreText
 
 __all__ = [
+    "MAX_FENCE",
+    "MAX_INDENT",
     "CommentSkip",
     "DestinationSkip",
     "FenceSkip",
@@ -19,8 +21,8 @@ __all__ = [
     "UrlSkip",
 ]
 
-_MAX_FENCE = 64
-_MAX_INDENT = 40
+MAX_FENCE = 64  # marks of a fence that count
+MAX_INDENT = 40  # columns before a line that count
 _MAX_URL_MARKS = 16
 _LINE_END = re.compile(r"[\n\r]")
 _TAG_STOP = re.compile(r"[>\n]")
@@ -73,9 +75,9 @@ class FenceSkip:
             self._inside_line = False
             return end.end()
         start = position
-        while start < position + _MAX_INDENT and text.at(start) in (" ", "\t", ">"):
+        while start < position + MAX_INDENT and text.at(start) in (" ", "\t", ">"):
             start += 1
-        count = text.run(start, self._char, _MAX_FENCE)
+        count = text.run(start, self._char, MAX_FENCE)
         following = text.at(start + count)
         if count >= self._count and (following == "" or following.isspace()):
             self.done = True

@@ -12,6 +12,7 @@ from kazeia_server.text.characters import (
     is_mark,
     is_wide,
 )
+from kazeia_server.text.drops import Drops
 
 __all__ = ["SpeechWriter"]
 
@@ -21,12 +22,13 @@ _CLOSED = frozenset(END_MARKS + CLAUSE_MARKS)
 
 
 class SpeechWriter:
-    """Collects clean text.
+    """Collects clean text, and in `drops` what it leaves out.
 
     White space is single spaces and at most two line breaks; none at the start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, drops: Drops) -> None:
+        self._drops = drops
         self._parts: list[str] = []
         self._last = ""  # last character written
         self._ink = ""  # last one in the line that is neither space nor closing quote or bracket
@@ -56,12 +58,15 @@ class SpeechWriter:
         if char.isspace():
             self.space()
         elif is_dropped(char):
+            self._drops.char(char)
             if unicodedata.category(char)[0] == "S":
                 self.gap()
         elif is_mark(char):
             if self._last.strip() and self._marks < _MOST_MARKS:
                 self._marks += 1
                 self._parts.append(char)
+            else:
+                self._drops.char(char)
         elif char.isalnum():
             if "\U0001d400" <= char <= "\U0001d7ff":  # letters in mathematical dress
                 char = unicodedata.normalize("NFKC", char)
@@ -135,6 +140,7 @@ class SpeechWriter:
         count = self._alike + 1 if alike and self._alike else 1
         self._marks = 0
         if count > _MOST_ALIKE:
+            self._drops.char(char)
             return
         self._open(char)
         self._put(char)

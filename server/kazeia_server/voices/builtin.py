@@ -56,6 +56,7 @@ def describe_builtin() -> BackendInfo:
         samples_per_frame=SAMPLES_PER_FRAME,
         default_max_frames=None,
         follows_instructions=False,
+        reads_symbols=False,
         first_piece_chars=_FIRST_PIECE_CHARS,
     )
 

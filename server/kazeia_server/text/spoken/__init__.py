@@ -1,0 +1,1 @@
+"""Numbers, signs and units in words, for voices that do not read them by themselves."""
