@@ -82,15 +82,15 @@ TEST(earlier_frames_reach_later_samples_through_the_state) {
 
 TEST(some_layers_use_filters_and_some_do_not) {
     int filtered = 0, direct = 0;
-    for (const DacBlock &b : weights().blocks) {
-        for (const ResidualUnit &r : b.res) (r.conv1.filter ? filtered : direct)++;
+    for (const auto &b : weights().blocks) {
+        for (const auto &r : b.res) (r.conv1.filter ? filtered : direct)++;
         (b.conv.filter ? filtered : direct)++;
     }
     CHECK(filtered >= 8);
     CHECK(direct >= 1);
-    for (const DacBlock &b : loaded().exact.blocks) {
+    for (const auto &b : loaded().exact.blocks) {
         CHECK(!b.conv.filter);
-        for (const ResidualUnit &r : b.res) CHECK(!r.conv1.filter);
+        for (const auto &r : b.res) CHECK(!r.conv1.filter);
     }
 }
 

@@ -14,21 +14,10 @@ int integer_bits(ggml_type type) {
 }
 
 Matrix pack_integers(const uint8_t *rows, int bits, int in, int out, const QuantKernels &quant) {
-    Matrix m;
-    m.in = in;
-    m.out = out;
-    m.bits = bits;
+    Matrix m{in, out, bits, {}, {}};
     m.packed.resize(static_cast<size_t>(quant.layout.panels(out)) *
                     quant.layout.panel_bytes(bits, in));
     pack_quant(quant.layout, bits, rows, in, out, m.packed.data());
-    return m;
-}
-
-Matrix float_matrix(const Kernels &kernels, WeightType type, int in, int out) {
-    Matrix m;
-    m.in = m.floats.in = in;
-    m.out = m.floats.out = out;
-    m.floats.w = Panels(kernels, type, in, out);
     return m;
 }
 
@@ -43,26 +32,20 @@ Matrix read_matrix(const GgufFile &file, const std::vector<const ggml_tensor *> 
                    const Kernels &kernels, const QuantKernels &quant) {
     const auto in = static_cast<int>(parts[0]->ne[0]);
     const int bits = f32 ? 0 : integer_bits(parts[0]->type);
-    if (bits == 0) {
-        std::vector<MatrixPart> names;
-        int out = 0;
-        for (const ggml_tensor *t : parts) {
-            names.push_back({t->name, in, static_cast<int>(t->ne[1]), 0, out});
-            out += static_cast<int>(t->ne[1]);
-        }
-        Matrix m;
-        m.in = in;
-        m.out = out;
-        m.floats = read_joined(file, kernels, in, out, names, 1);
-        return m;
-    }
     int out = 0;
-    RawBuffer rows;
-    size_t size = 0, at = 0;
-    for (const ggml_tensor *t : parts) size += ggml_nbytes(t);
-    rows = RawBuffer(size);
+    size_t size = 0;
+    std::vector<MatrixPart> names;
     for (const ggml_tensor *t : parts) {
+        names.push_back({t->name, in, static_cast<int>(t->ne[1]), 0, out});
         out += static_cast<int>(t->ne[1]);
+        size += ggml_nbytes(t);
+    }
+    if (bits == 0) {
+        return {in, out, 0, {}, read_joined(file, kernels, in, out, names, 1)};
+    }
+    RawBuffer rows(size);
+    size_t at = 0;
+    for (const ggml_tensor *t : parts) {
         file.read(t, rows.data() + at);
         at += ggml_nbytes(t);
     }
@@ -86,7 +69,7 @@ std::vector<Matrix> read_matrix_slices(const GgufFile &file, const ggml_tensor *
     const TensorValues values(file, tensor, true);
     const size_t size = static_cast<size_t>(in) * static_cast<size_t>(out);
     for (size_t i = 0; i < n; i++) {
-        slices[i] = float_matrix(kernels, values.type(), in, out);
+        slices[i] = {in, out, 0, {}, {in, out, Panels(kernels, values.type(), in, out), {}}};
         slices[i].floats.w.put(0, 0, in, out, 1, values.data(i * size));
     }
     return slices;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/aligned.h"
+
 namespace kz {
 
 // The inverse frequencies of one head size.  Angles are products in f32, as the reference
@@ -18,27 +20,40 @@ class Rope {
         }
     }
 
-    // cos and sin [head_dim / 2] of one position.
-    void angles(int position, float *cos_out, float *sin_out) const {
-        for (size_t i = 0; i < inv_freq_.size(); i++) {
-            const float angle = static_cast<float>(position) * inv_freq_[i];
-            cos_out[i] = std::cos(angle);
-            sin_out[i] = std::sin(angle);
+    const std::vector<float> &inverse_frequencies() const { return inv_freq_; }
+
+  private:
+    std::vector<float> inv_freq_;
+};
+
+// cos and sin of t positions, computed once for all layers and heads.
+class RopeAngles {
+  public:
+    // positions n_past .. n_past + t - 1
+    void compute(const Rope &rope, int n_past, int t) {
+        half_ = rope.inverse_frequencies().size();
+        float *to = at_least(values_, 2 * half_ * static_cast<size_t>(t));
+        for (int i = 0; i < t; i++, to += 2 * half_) {
+            for (size_t j = 0; j < half_; j++) {
+                const float angle = static_cast<float>(n_past + i) * rope.inverse_frequencies()[j];
+                to[j] = std::cos(angle);
+                to[half_ + j] = std::sin(angle);
+            }
         }
     }
-
-    int half() const { return static_cast<int>(inv_freq_.size()); }
-
-    static void rotate(float *head, const float *cos_in, const float *sin_in, int half) {
-        for (int i = 0; i < half; i++) {
-            const float a = head[i], b = head[i + half];
-            head[i] = a * cos_in[i] - b * sin_in[i];
-            head[i + half] = b * cos_in[i] + a * sin_in[i];
+    // Rotates a head at position n_past + i.
+    void rotate(float *head, int i) const {
+        const float *cosine = values_.data() + 2 * half_ * static_cast<size_t>(i);
+        for (size_t j = 0; j < half_; j++) {
+            const float a = head[j], b = head[j + half_];
+            head[j] = a * cosine[j] - b * cosine[half_ + j];
+            head[j + half_] = b * cosine[j] + a * cosine[half_ + j];
         }
     }
 
   private:
-    std::vector<float> inv_freq_;
+    size_t half_ = 0;
+    FloatBuffer values_;  // [t][cos, sin][half]
 };
 
 }  // namespace kz

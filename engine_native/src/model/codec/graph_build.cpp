@@ -23,13 +23,13 @@ class Builder {
     GraphTensors build() {
         inputs();
         ggml_tensor *x =
-            ggml_add(ctx_, linear(w_.quant_first, r_.first), linear(w_.quant_rest, r_.rest));
+            ggml_add(ctx_, linear(w_.quant_out[0], r_.first), linear(w_.quant_out[1], r_.rest));
         stage("quant", x);
         x = conv(w_.pre_conv, x);
         stage("preconv", x);
         x = pre_transformer(x);
         stage("pretr", x);
-        for (const GraphUpsample &s : w_.upsample) x = upsample(s, x);
+        for (const UpsampleStage<GraphForm> &s : w_.upsample) x = upsample(s, x);
         stage("upsample", x);
         x = conv(w_.entry, x);
         stage("dac.entry", x);
@@ -131,11 +131,12 @@ class Builder {
 
     ggml_tensor *pre_transformer(ggml_tensor *x) {
         ggml_tensor *h = linear(w_.in_proj, x);
-        for (const GraphPreLayer &l : w_.layers) {
+        for (const PreTransformerLayer<GraphForm> &l : w_.layers) {
             ggml_tensor *y = linear(l.out, attention(l, rms_norm(h, l.attn_norm)));
             h = ggml_add(ctx_, h, ggml_mul(ctx_, y, l.attn_scale));
             y = rms_norm(h, l.ffn_norm);
-            y = linear(l.down, ggml_swiglu_split(ctx_, linear(l.gate, y), linear(l.up, y)));
+            y = linear(l.down,
+                       ggml_swiglu_split(ctx_, linear(l.gate_up[0], y), linear(l.gate_up[1], y)));
             h = ggml_add(ctx_, h, ggml_mul(ctx_, y, l.ffn_scale));
         }
         return linear(w_.out_proj, rms_norm(h, w_.output_norm));
@@ -149,12 +150,13 @@ class Builder {
                              b.rope_theta, 1.0f, 0.0f, 1.0f, 0.0f, 0.0f);
     }
 
-    ggml_tensor *attention(const GraphPreLayer &l, ggml_tensor *x) {
+    ggml_tensor *attention(const PreTransformerLayer<GraphForm> &l, ggml_tensor *x) {
         const BlockConfig &b = c_.block;
-        ggml_tensor *q = rotated(linear(l.q, x), b.heads);
-        ggml_tensor *k = rotated(linear(l.k, x), b.kv_heads);
-        ggml_tensor *keys = with_carry(l.keys, ggml_reshape_2d(ctx_, k, b.kv_width(), frames_));
-        ggml_tensor *values = with_carry(l.values, linear(l.v, x));
+        ggml_tensor *q = rotated(linear(l.qkv[0], x), b.heads);
+        ggml_tensor *k = rotated(linear(l.qkv[1], x), b.kv_heads);
+        ggml_tensor *keys =
+            with_carry(l.window.keys, ggml_reshape_2d(ctx_, k, b.kv_width(), frames_));
+        ggml_tensor *values = with_carry(l.window.values, linear(l.qkv[2], x));
         const int64_t n = keys->ne[1];
         // ggml's Vulkan device rounds what is not contiguous to 16 bits.
         keys = ggml_cont(
@@ -171,23 +173,23 @@ class Builder {
         return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), b.q_width(), frames_);
     }
 
-    ggml_tensor *upsample(const GraphUpsample &s, ggml_tensor *x) {
+    ggml_tensor *upsample(const UpsampleStage<GraphForm> &s, ggml_tensor *x) {
         x = conv(s.conv, x);
-        ggml_tensor *all = with_carry(s.depthwise_carry, x), *y = nullptr;
-        for (size_t tap = 0; tap < s.depthwise.size(); tap++) {
+        ggml_tensor *all = with_carry(s.dwconv.carry, x), *y = nullptr;
+        for (size_t tap = 0; tap < s.dwconv.taps.size(); tap++) {
             ggml_tensor *part =
-                ggml_mul(ctx_, rows(all, static_cast<int64_t>(tap), x->ne[1]), s.depthwise[tap]);
+                ggml_mul(ctx_, rows(all, static_cast<int64_t>(tap), x->ne[1]), s.dwconv.taps[tap]);
             y = y ? ggml_add(ctx_, y, part) : part;
         }
-        y = ggml_norm(ctx_, ggml_add(ctx_, y, s.depthwise_bias), 1e-6f);
+        y = ggml_norm(ctx_, ggml_add(ctx_, y, s.dwconv.bias), 1e-6f);
         y = ggml_add(ctx_, ggml_mul(ctx_, y, s.norm_w), s.norm_b);
         y = linear(s.pw2, ggml_gelu_erf(ctx_, linear(s.pw1, y)));
         return ggml_add(ctx_, x, ggml_mul(ctx_, y, s.gamma));
     }
 
-    ggml_tensor *dac_block(const GraphDacBlock &b, ggml_tensor *x) {
+    ggml_tensor *dac_block(const DacBlock<GraphForm> &b, ggml_tensor *x) {
         x = conv(b.conv, snake(b.snake, x));
-        for (const GraphDacBlock::Unit &u : b.res) {
+        for (const ResidualUnit<GraphForm> &u : b.res) {
             ggml_tensor *y = conv(u.conv1, snake(u.act1, x));
             x = ggml_add(ctx_, x, linear(u.conv2, snake(u.act2, y)));
         }

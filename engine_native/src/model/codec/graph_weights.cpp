@@ -34,8 +34,17 @@ class Loader {
         return l;
     }
 
-    GraphSnake snake(const std::string &name, int n) {
-        return {vector(name + ".alpha", n), vector(name + ".beta", n)};
+    std::vector<GraphLinear> joined(int, int, const std::vector<MatrixPart> &parts) {
+        std::vector<GraphLinear> all;
+        for (const MatrixPart &p : parts) all.push_back(linear(p.name, "", p.in, p.out));
+        return all;
+    }
+
+    // A product a step; the file keeps its dimension of taps.
+    GraphLinear point(const std::string &name, int in, int out) {
+        f_.require(name + ".weight", {1, in, out});
+        const GraphConv c = conv(name, in, out, 1);
+        return {c.taps[0], c.bias};
     }
 
     // File: [out][in][taps].
@@ -83,28 +92,34 @@ class Loader {
     }
 
     // One filter per channel; file: [channels][taps].
-    void depthwise(GraphUpsample &s, const std::string &name, int channels) {
+    GraphConv depthwise(const std::string &name, int channels) {
         const ggml_tensor *t = f_.require(name + ".weight", {-1, 1, channels});
         const int taps = taps_of(t);
+        GraphConv c;
         for (int tap = 0; tap < taps; tap++) {
-            s.depthwise.push_back(
+            c.taps.push_back(
                 add_tap(name, tap, channels, 1, [this, t, tap, taps, channels](float *to) {
                     const FloatBuffer &w = values(t);
                     for (int i = 0; i < channels; i++)
                         to[i] = w[static_cast<size_t>(i) * taps + tap];
                 }));
         }
-        s.depthwise_bias = vector(name + ".bias", channels);
-        s.depthwise_carry = carry(channels, taps - 1);
+        c.bias = vector(name + ".bias", channels);
+        c.carry = carry(channels, taps - 1);
+        return c;
     }
 
+    GraphForm::Window window(int width, int rows) {
+        return {carry(width, rows), carry(width, rows)};
+    }
+
+  private:
     Carry carry(int width, int rows) {
         const Carry c{width, rows, w_.state_floats};
         w_.state_floats += static_cast<size_t>(width) * static_cast<size_t>(rows);
         return c;
     }
 
-  private:
     int taps_of(const ggml_tensor *t) const {
         if (t->ne[0] > kMostTaps) {
             fail(KZ_ERR_FORMAT, "%s: tensor %s has %lld taps, expected at most %d on a device",
@@ -138,71 +153,6 @@ class Loader {
     FloatBuffer values_;
 };
 
-GraphPreLayer read_layer(Loader &l, const CodecConfig &c, int index) {
-    const std::string p = "a.gen.wav.tfm.blk." + std::to_string(index) + ".";
-    const BlockConfig &b = c.block;
-    const auto matrix = [&](const char *name, int in, int out) {
-        return l.linear(p + name + ".weight", "", in, out);
-    };
-    return {l.vector(p + "ln1.weight", b.hidden),     l.vector(p + "ln2.weight", b.hidden),
-            l.vector(p + "ls1.weight", b.hidden),     l.vector(p + "ls2.weight", b.hidden),
-            matrix("attn_q", b.hidden, b.q_width()),  matrix("attn_k", b.hidden, b.kv_width()),
-            matrix("attn_v", b.hidden, b.kv_width()), matrix("attn_out", b.q_width(), b.hidden),
-            matrix("ffn_gate", b.hidden, b.ffn),      matrix("ffn_up", b.hidden, b.ffn),
-            matrix("ffn_down", b.ffn, b.hidden),      l.carry(b.kv_width(), c.window - 1),
-            l.carry(b.kv_width(), c.window - 1)};
-}
-
-GraphUpsample read_upsample(Loader &l, const CodecConfig &c, size_t index) {
-    const std::string p = "a.gen.wav.up.blk." + std::to_string(index) + ".";
-    GraphUpsample s;
-    s.conv = l.transposed(p + "conv", c.latent, c.latent, c.upsample[index]);
-    l.depthwise(s, p + "dwconv", c.latent);
-    s.norm_w = l.vector(p + "norm.weight", c.latent);
-    s.norm_b = l.vector(p + "norm.bias", c.latent);
-    s.pw1 = l.linear(p + "pw1.weight", p + "pw1.bias", c.latent, c.upsample_ffn);
-    s.pw2 = l.linear(p + "pw2.weight", p + "pw2.bias", c.upsample_ffn, c.latent);
-    s.gamma = l.vector(p + "gamma", c.latent);
-    return s;
-}
-
-GraphDacBlock read_block(Loader &l, const GgufFile &f, const CodecConfig &c, size_t index) {
-    const std::string p = "a.gen.wav.dac.blk." + std::to_string(index) + ".";
-    const int in = c.channels[index], out = c.channels[index + 1];
-    GraphDacBlock b;
-    b.snake = l.snake(p + "snake", in);
-    b.conv = l.transposed(p + "conv", in, out, c.rates[index]);
-    for (int u = 0; u < 3; u++) {
-        const std::string r = p + "res." + std::to_string(u) + ".";
-        b.res[u].act1 = l.snake(r + "act1", out);
-        b.res[u].conv1 = l.conv(r + "conv1", out, out, kDilations[u]);
-        b.res[u].act2 = l.snake(r + "act2", out);
-        f.require(r + "conv2.weight", {1, out, out});  // one tap: a product a step
-        const GraphConv conv2 = l.conv(r + "conv2", out, out, 1);
-        b.res[u].conv2 = {conv2.taps[0], conv2.bias};
-    }
-    return b;
-}
-
-void read_all(Loader &l, const GgufFile &f, GraphWeights &w) {
-    const CodecConfig &c = w.config;
-    const std::string p = "a.gen.wav.";
-    w.quant_first = l.linear(p + "quant.first.out_proj.weight", "", c.codebook_dim, c.quant_out);
-    w.quant_rest = l.linear(p + "quant.rest.out_proj.weight", "", c.codebook_dim, c.quant_out);
-    w.pre_conv = l.conv(p + "pre_conv", c.quant_out, c.latent, 1);
-    w.in_proj =
-        l.linear(p + "tfm.in_proj.weight", p + "tfm.in_proj.bias", c.latent, c.block.hidden);
-    for (int i = 0; i < c.layers; i++) w.layers.push_back(read_layer(l, c, i));
-    w.output_norm = l.vector(p + "tfm.output_norm.weight", c.block.hidden);
-    w.out_proj =
-        l.linear(p + "tfm.out_proj.weight", p + "tfm.out_proj.bias", c.block.hidden, c.latent);
-    for (size_t i = 0; i < c.upsample.size(); i++) w.upsample.push_back(read_upsample(l, c, i));
-    w.entry = l.conv(p + "dac.entry", c.latent, c.channels[0], 1);
-    for (size_t i = 0; i < c.rates.size(); i++) w.blocks.push_back(read_block(l, f, c, i));
-    w.post_snake = l.snake(p + "dac.post_snake", c.channels.back());
-    w.post_conv = l.conv(p + "dac.post_conv", c.channels.back(), 1, 1);
-}
-
 }  // namespace
 
 int GraphWeights::longest_chunk() const {
@@ -233,7 +183,7 @@ GraphWeights load_graph_weights(const GgufFile &f, const Kernels &kernels,
         64 + static_cast<size_t>(c.layers) * 12 + c.upsample.size() * 32 + c.rates.size() * 64;
     w.tensors = std::make_unique<PlacedTensors>(most);
     Loader loader(f, w);
-    read_all(loader, f, w);
+    LayerReader<GraphForm, Loader>(w.config, loader).read(w);
 
     PlacedTensors state(1);
     w.place(*w.tensors, state.add("state", GGML_TYPE_F32, {static_cast<int64_t>(w.state_floats)}),

@@ -4,9 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "model/codec/codebooks.h"
+#include "model/codec/codec_layers.h"
 #include "runtime/devices.h"
-#include "weights/config.h"
 
 namespace kz {
 
@@ -36,47 +35,21 @@ struct GraphSnake {
     ggml_tensor *alpha = nullptr, *beta = nullptr;  // exp() and reciprocal folded by the file
 };
 
-struct GraphPreLayer {
-    ggml_tensor *attn_norm, *ffn_norm, *attn_scale, *ffn_scale;
-    GraphLinear q, k, v, out, gate, up, down;
-    Carry keys, values;
+struct GraphForm {
+    using Vector = ggml_tensor *;
+    using Linear = GraphLinear;
+    using Joined = std::vector<GraphLinear>;  // side by side
+    using Conv = GraphConv;
+    using Depthwise = GraphConv;  // taps [channels, 1]
+    using Snake = GraphSnake;
+    struct Window {
+        Carry keys, values;
+    };
 };
 
-struct GraphUpsample {
-    GraphConv conv;
-    std::vector<ggml_tensor *> depthwise;  // [latent] a tap
-    ggml_tensor *depthwise_bias;
-    Carry depthwise_carry;
-    ggml_tensor *norm_w, *norm_b, *gamma;
-    GraphLinear pw1, pw2;
-};
-
-struct GraphDacBlock {
-    GraphSnake snake;
-    GraphConv conv;
-    struct Unit {
-        GraphSnake act1, act2;
-        GraphConv conv1;
-        GraphLinear conv2;
-    } res[3];
-};
-
-struct GraphWeights {
-    CodecConfig config;
+struct GraphWeights : CodecLayers<GraphForm> {
     ggml_backend_dev_t device = nullptr;
     int max_rows = 0;  // of a product; 0: any
-    const Kernels *kernels = nullptr;
-    Codebooks codebooks;
-    GraphLinear quant_first, quant_rest;
-    GraphConv pre_conv;
-    GraphLinear in_proj, out_proj;
-    std::vector<GraphPreLayer> layers;
-    ggml_tensor *output_norm = nullptr;
-    std::vector<GraphUpsample> upsample;
-    GraphConv entry;
-    std::vector<GraphDacBlock> blocks;
-    GraphSnake post_snake;
-    GraphConv post_conv;
     size_t state_floats = 0;
     std::unique_ptr<PlacedTensors> tensors;
 

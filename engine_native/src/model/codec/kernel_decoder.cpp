@@ -1,8 +1,8 @@
 #include "model/codec/kernel_decoder.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "nn/attend.h"
 #include "runtime/clock.h"
 #include "runtime/status.h"
 
@@ -133,14 +133,9 @@ void KernelDecoder::pre_transformer(KernelState &state, int t) {
     float *h = at_least(h_, rows * hidden);
     w_.in_proj.run(c_, x_.data(), h, t);
 
-    const auto half = static_cast<size_t>(rope_.half());
-    at_least(cos_, rows * half);
-    at_least(sin_, rows * half);
-    for (size_t i = 0; i < rows; i++)
-        rope_.angles(state.position + static_cast<int>(i), &cos_[i * half], &sin_[i * half]);
-
+    angles_.compute(rope_, state.position, t);
     for (size_t l = 0; l < w_.layers.size(); l++) {
-        const PreTransformerLayer &layer = w_.layers[l];
+        const auto &layer = w_.layers[l];
         float *y = at_least(y_, rows * std::max(hidden, static_cast<size_t>(b.q_width())));
         float *z = at_least(
             z_, rows * static_cast<size_t>(std::max({layer.qkv.out, layer.gate_up.out, b.hidden})));
@@ -174,7 +169,7 @@ void KernelDecoder::pre_transformer(KernelState &state, int t) {
 // z_ [t][q | k | v] -> y_ [t][q_width], with the last window - 1 keys and values from the state.
 void KernelDecoder::attention(KernelState &state, int layer, int t) {
     const BlockConfig &b = w_.config.block;
-    const int kv = b.kv_width(), step = b.q_width() + 2 * kv, half = rope_.half();
+    const int kv = b.kv_width(), step = b.q_width() + 2 * kv;
     const int cached = state.cached, keep = w_.config.window - 1;
     FloatBuffer &k_state = state.k[static_cast<size_t>(layer)];
     FloatBuffer &v_state = state.v[static_cast<size_t>(layer)];
@@ -186,33 +181,23 @@ void KernelDecoder::attention(KernelState &state, int layer, int t) {
     for (int i = 0; i < t; i++) {
         float *row = z_.data() + static_cast<size_t>(i) * step;
         for (int head = 0; head < b.heads + b.kv_heads; head++) {
-            Rope::rotate(row + head * b.head_dim, &cos_[static_cast<size_t>(i) * half],
-                         &sin_[static_cast<size_t>(i) * half], half);
+            angles_.rotate(row + head * b.head_dim, i);
         }
         std::copy_n(row + b.q_width(), kv, keys + static_cast<size_t>(cached + i) * kv);
         std::copy_n(row + b.q_width() + kv, kv, values + static_cast<size_t>(cached + i) * kv);
     }
 
     float *scores = at_least(scores_, static_cast<size_t>(w_.config.window));
-    const float scale = 1.0f / std::sqrt(static_cast<float>(b.head_dim));
     for (int i = 0; i < t; i++) {
         const int last = cached + i, first = std::max(0, last - keep);
         for (int head = 0; head < b.heads; head++) {
-            const float *q = z_.data() + static_cast<size_t>(i) * step + head * b.head_dim;
-            const int offset = head / (b.heads / b.kv_heads) * b.head_dim;
-            float max = -INFINITY;
-            for (int p = first; p <= last; p++) {
-                scores[p - first] =
-                    scale * k_.dot(q, keys + static_cast<size_t>(p) * kv + offset, b.head_dim);
-                max = std::max(max, scores[p - first]);
-            }
-            const float norm = 1.0f / k_.exp_sum(scores, max, last - first + 1);
-            float *out = y_.data() + static_cast<size_t>(i) * b.q_width() + head * b.head_dim;
-            std::fill(out, out + b.head_dim, 0.0f);
-            for (int p = first; p <= last; p++) {
-                k_.axpy(out, values + static_cast<size_t>(p) * kv + offset,
-                        scores[p - first] * norm, b.head_dim);
-            }
+            const int offset = first * kv + head / (b.heads / b.kv_heads) * b.head_dim;
+            attend_over(
+                k_, z_.data() + static_cast<size_t>(i) * step + head * b.head_dim, b.head_dim,
+                last - first + 1,
+                [&](int p) { return keys + offset + static_cast<size_t>(p) * kv; },
+                [&](int p) { return values + offset + static_cast<size_t>(p) * kv; }, scores,
+                y_.data() + static_cast<size_t>(i) * b.q_width() + head * b.head_dim);
         }
     }
     const int kept = std::min(keep, cached + t);
@@ -222,7 +207,7 @@ void KernelDecoder::attention(KernelState &state, int layer, int t) {
 
 // x_ [t][latent] -> x_ [t * stride][latent]
 void KernelDecoder::upsample_stage(KernelState &state, size_t index, int t) {
-    const UpsampleStage &s = w_.upsample[index];
+    const auto &s = w_.upsample[index];
     const int width = w_.config.latent, out_t = t * w_.config.upsample[index];
     const int context = s.dwconv.context();
     const auto rows = static_cast<size_t>(out_t), columns = static_cast<size_t>(width);
@@ -254,8 +239,9 @@ void KernelDecoder::upsample_stage(KernelState &state, size_t index, int t) {
 
 // x_ [t][in] -> x_ [t * rate][out]
 void KernelDecoder::dac_block(KernelState &state, size_t index, int t) {
-    const DacBlock &b = w_.blocks[index];
-    const int out_t = t * b.rate, width = b.conv.out / b.rate, before = b.conv.context();
+    const auto &b = w_.blocks[index];
+    const int rate = w_.config.rates[index], out_t = t * rate, width = b.conv.out / rate;
+    const int before = b.conv.context();
     float *padded = at_least(padded_, static_cast<size_t>(before + t) * b.conv.in);
     b.snake.run(c_, x_.data(), padded + static_cast<size_t>(before) * b.conv.in, t);
     float *x = at_least(x_, static_cast<size_t>(out_t) * width);
@@ -263,7 +249,7 @@ void KernelDecoder::dac_block(KernelState &state, size_t index, int t) {
 
     float *y = at_least(y_, static_cast<size_t>(out_t) * width);
     for (size_t u = 0; u < 3; u++) {
-        const ResidualUnit &r = b.res[u];
+        const auto &r = b.res[u];
         const int context = r.conv1.context();
         padded = at_least(padded_, static_cast<size_t>(context + out_t) * width);
         r.act1.run(c_, x, padded + static_cast<size_t>(context) * width, out_t);

@@ -62,7 +62,8 @@ class KernelDecoder final : public Decoder {
     const Kernels &k_;
     const Compute c_;
     Rope rope_;
-    FloatBuffer x_, y_, z_, h_, padded_, cos_, sin_, scores_, keys_, values_, tiles_, entry_;
+    RopeAngles angles_;
+    FloatBuffer x_, y_, z_, h_, padded_, scores_, keys_, values_, tiles_, entry_;
 };
 
 }  // namespace kz

@@ -9,20 +9,6 @@
 
 namespace kz {
 
-// cos and sin of t positions, computed once for all layers and heads.
-class RopeAngles {
-  public:
-    // positions n_past .. n_past + t - 1
-    void compute(const Rope &rope, int n_past, int t);
-    const float *cosine(int i) const { return values_.data() + at(2 * i); }
-    const float *sine(int i) const { return values_.data() + at(2 * i + 1); }
-
-  private:
-    size_t at(int row) const { return static_cast<size_t>(row) * static_cast<size_t>(half_); }
-    int half_ = 0;
-    FloatBuffer values_;  // [t][cos, sin][half]
-};
-
 struct AttentionArgs {
     const BlockConfig *config;
     const Kernels *kernels;
