@@ -161,8 +161,8 @@ TEST(cached_code_predictor_equals_recomputing) {
                 logits[recompute].insert(logits[recompute].end(), l, l + size);
                 return static_cast<int>(std::max_element(l, l + size) - l);
             };
-            CpFrame frame{e.data(), e.data() + 32, choose, codes[recompute].data()};
-            CHECK(cp.run({&frame, 1}, recompute != 0));
+            CpFrame frame{e.data(), e.data() + 32, choose, codes[recompute].data(), recompute != 0};
+            CHECK(cp.run({&frame, 1}));
         }
         CHECK(codes[0] == codes[1]);
         CHECK(max_difference(logits[0].data(), logits[1].data(), logits[0].size()) < 1e-4);

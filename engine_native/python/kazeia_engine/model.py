@@ -476,8 +476,8 @@ class Model:
                 f"the model takes {self._native.max_positions}",
                 param="text",
             )
-        params = binding.StreamParams()
-        self._lib.kz_stream_params_default(C.byref(params))
+        params = binding.StreamParams(struct_size=C.sizeof(binding.StreamParams))
+        binding.check(self._lib.kz_stream_params_default(C.byref(params)))
         p = params.prompt
         p.text_ids, p.codec_ids = binding.ints(prompt.text_ids), binding.ints(prompt.codec_ids)
         p.n_positions = len(prompt.text_ids)
