@@ -253,8 +253,8 @@ static bool write_speech(kz_stream *stream, wav_t *w) {
 static bool speak(kz_model *model, const prompt_t *p, uint64_t seed, const char *path) {
     kz_model_info info = {.struct_size = sizeof info};
     if (kz_model_get_info(model, &info) != KZ_OK) return kz_fail();
-    kz_stream_params params;
-    kz_stream_params_default(&params);
+    kz_stream_params params = {.struct_size = sizeof params};
+    if (kz_stream_params_default(&params) != KZ_OK) return kz_fail();
     params.prompt = (kz_prompt){.text_ids = p->text_ids,
                                 .codec_ids = p->codec_ids,
                                 .n_positions = p->n,

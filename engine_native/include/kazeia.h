@@ -7,7 +7,7 @@
  *     kz_stream *stream;
  *     kz_chunk   chunk;
  *     kz_result  result = {sizeof(kz_result)};
- *     kz_stream_params params;
+ *     kz_stream_params params = {sizeof(kz_stream_params)};
  *     kz_stream_params_default(&params);                  // then fill in params.prompt
  *     kz_model_load("talker.gguf", "codec.gguf", NULL, &model);
  *     kz_stream_open(model, &params, &stream);
@@ -51,7 +51,7 @@
 extern "C" {
 #endif
 
-#define KZ_ABI_VERSION 4
+#define KZ_ABI_VERSION 5
 #define KZ_N_CODEBOOKS_MAX 32
 
 typedef enum kz_status {
@@ -178,6 +178,10 @@ typedef struct kz_guard {
     int32_t silence_frames; /* so many frames in a row below -50 dB of full scale         */
 } kz_guard;
 
+/* Whatever the chunks, the decoder works in turns of at most 8 frames and serves first whose audio
+ * runs dry first: a large chunk is collected, and nobody else waits for it.  With chunk 0 decoding
+ * begins after the last frame, the most efficient order of work; only a guard against silence has
+ * it begin at once, behind those who listen already.  Audio is the same in any case. */
 typedef struct kz_stream_params {
     uint32_t struct_size;
     kz_prompt prompt;
@@ -227,7 +231,8 @@ KZ_API kz_status kz_model_load(const char *talker_path, const char *codec_path,
 KZ_API void kz_model_free(kz_model *model);
 KZ_API kz_status kz_model_get_info(const kz_model *model, kz_model_info *info);
 
-KZ_API void kz_stream_params_default(kz_stream_params *params);
+/* Fills everything but struct_size, which the caller has set. */
+KZ_API kz_status kz_stream_params_default(kz_stream_params *params);
 KZ_API kz_status kz_stream_open(kz_model *model, const kz_stream_params *params, kz_stream **out);
 /* Only for prompts opened with text_open.  finish: closing_ids are the last (tts_eos). */
 KZ_API kz_status kz_stream_push_text(kz_stream *stream, const int32_t *ids, int32_t n);

@@ -90,8 +90,8 @@ inline PredictedFrame predict(const Model &model, bool recompute) {
         r.logits.insert(r.logits.end(), l, l + kCodebook);
         return static_cast<int>(std::max_element(l, l + kCodebook) - l);
     };
-    CpFrame frame{e.data(), e.data() + 32, choose, r.codes.data()};
-    CHECK(cp.run({&frame, 1}, recompute));
+    CpFrame frame{e.data(), e.data() + 32, choose, r.codes.data(), recompute};
+    CHECK(cp.run({&frame, 1}));
     return r;
 }
 

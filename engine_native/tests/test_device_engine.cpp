@@ -55,8 +55,9 @@ const int32_t kText[] = {1, 2, 3, -1, 5};
 const int32_t kCodec[] = {-1, 4, 5, 6, 18};
 
 kz_stream_params params(int frames, int chunk = -1, uint64_t seed = 3) {
-    kz_stream_params p;
-    kz_stream_params_default(&p);
+    kz_stream_params p{};
+    p.struct_size = sizeof(p);
+    CHECK_EQ(kz_stream_params_default(&p), KZ_OK);
     p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0, 1, 3};
     p.max_frames = frames;
     p.chunk = chunk;

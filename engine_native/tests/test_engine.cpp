@@ -31,8 +31,9 @@ const int32_t kCodec[] = {-1, 4, 5, 6, 18};
 const int32_t kTrailing[] = {7, 8, 9, 10};
 
 kz_stream_params params(int frames, int chunk = -1) {
-    kz_stream_params p;
-    kz_stream_params_default(&p);
+    kz_stream_params p{};
+    p.struct_size = sizeof(p);
+    CHECK_EQ(kz_stream_params_default(&p), KZ_OK);
     p.prompt = {kText, kCodec, 5, nullptr, 0, 11, 0, 1, 0};
     p.max_frames = frames;
     p.chunk = chunk;
@@ -97,7 +98,12 @@ TEST(seeds_settings_and_oracle) {
     CHECK(speak(l.model, params(12)).codes == a.codes);
     kz_stream_params p = params(12);
     p.cp_recompute = 1;
+    kz_stream *beside = nullptr;
+    const kz_stream_params cached = params(12);
+    CHECK_EQ(kz_stream_open(l.model, &cached, &beside), KZ_OK);
     CHECK(speak(l.model, p).codes == a.codes);
+    CHECK(read_all(beside).codes == a.codes);
+    kz_stream_free(beside);
     p = params(12);
     p.seed = 4;
     CHECK(speak(l.model, p).codes != a.codes);
@@ -287,6 +293,48 @@ TEST(a_chunk_larger_than_the_queue_is_delivered) {
     CHECK(s.chunks == std::vector<int>({100, 100, 30}));
 }
 
+// Told by order: within the time in which one utterance was decoded, others began and were heard.
+TEST(a_long_decode_lets_others_speak_in_between) {
+    const TinyModel files;
+    Engine engine(load_model(files.talker, files.codec, {.f32 = true}), 2);
+    const auto whole = engine.open(params(1000, 0));
+    std::vector<double> heard;  // when the others' first chunks were ready
+    PcmChunk all, first;
+    kz_result result{};
+    while (engine.read(*whole, 0, all) == KZ_TIMEOUT) {
+        const auto other = engine.open(params(2));
+        while (engine.read(*other, -1, first) == KZ_OK) {
+        }
+        engine.result(*other, result);
+        heard.push_back(other->progress().first_chunk);
+        engine.release(other);
+    }
+    CHECK_EQ(all.n_frames, 1000);
+    CHECK_EQ(engine.read(*whole, -1, all), KZ_END);
+    engine.result(*whole, result);
+    const double end = whole->progress().first_chunk;
+    const double begin = end - result.stage_s[KZ_STAGE_DECODER];
+    CHECK(std::count_if(heard.begin(), heard.end(),
+                        [&](double t) { return begin < t && t < end; }) > 0);
+}
+
+TEST(silence_is_heard_before_an_utterance_in_one_chunk_is_complete) {
+    const TinyModel files(0);
+    Engine engine(load_model(files.talker, files.codec, {.f32 = true}), 2);
+    kz_stream_params p = params(4000, 0);
+    p.guard.silence_frames = 15;
+    const auto stream = engine.open(p);
+    PcmChunk chunk;
+    CHECK_EQ(engine.read(*stream, -1, chunk), KZ_OK);
+    CHECK_EQ(chunk.n_frames, 15);
+    CHECK_EQ(engine.read(*stream, -1, chunk), KZ_END);
+    kz_result result{};
+    engine.result(*stream, result);
+    CHECK_EQ(result.ended, static_cast<int>(KZ_ENDED_SILENCE));
+    CHECK_EQ(result.n_frames, 15);
+    CHECK(stream->generation.frames() < 4000);
+}
+
 TEST(closing_with_streams_open_ends_them) {
     for (const int threads : {1, 2, 4}) {
         kz_stream *streams[3] = {};
@@ -357,6 +405,29 @@ TEST(end_of_speech_is_masked_while_text_remains) {
     }
 }
 
+TEST(parameters_of_a_newer_program_are_known_as_far_as_they_go) {
+    const Loaded l;
+    struct {
+        kz_stream_params known;
+        int64_t newer;
+    } p{};
+    p.newer = 1;
+    p.known.struct_size = sizeof(p);
+    CHECK_EQ(kz_stream_params_default(&p.known), KZ_OK);
+    CHECK_EQ(p.known.struct_size, sizeof(p));
+    CHECK_EQ(p.newer, int64_t{0});
+    CHECK_EQ(p.known.max_frames, 2048);
+    CHECK_EQ(p.known.talker.top_k, 50);
+    p.known.prompt = params(4).prompt;
+    p.known.max_frames = 4;
+    p.known.ignore_eos = 1;
+    CHECK_EQ(speak(l.model, p.known).result.n_frames, 4);
+    p.newer = 1;
+    kz_stream *stream = nullptr;
+    CHECK_EQ(kz_stream_open(l.model, &p.known, &stream), KZ_ERR_ARGUMENT);
+    CHECK(std::string(kz_last_error()).find("compiled for a newer one") != std::string::npos);
+}
+
 TEST(skipped_frames_are_not_heard) {
     const Loaded l;
     const Spoken all = speak(l.model, params(6, 1));
@@ -393,7 +464,9 @@ TEST(bad_arguments_are_named_and_nothing_breaks) {
     refused(p, "top_p");
     p = params(4);
     p.struct_size = 8;
-    refused(p, "size");
+    refused(p, "size 8, expected its sizeof");
+    CHECK_EQ(kz_stream_params_default(&p), KZ_ERR_ARGUMENT);
+    CHECK_EQ(kz_stream_params_default(nullptr), KZ_ERR_ARGUMENT);
 
     kz_decoder *decoder = nullptr;
     CHECK_EQ(kz_decoder_open(l.model, &decoder), KZ_OK);

@@ -91,6 +91,46 @@ TEST(helpers_come_and_go) {
     CHECK_EQ(team.helpers(), 0);
 }
 
+// Were a number ever there twice, a helper could take it for the one it saw, and sleep past its
+// leave.
+TEST(no_number_is_lost_between_sections_and_wake_ups) {
+    constexpr uint32_t kRounds = 400000;
+    Helped h(1);
+    const uint32_t before = h.team.number();
+    std::atomic<uint32_t> sections{0}, woken{0};
+    std::thread waker([&] {
+        while (sections < kRounds) {
+            h.team.wake();
+            woken++;
+        }
+    });
+    while (sections < kRounds) {
+        h.team.run(2, [](int) {});
+        sections++;
+    }
+    waker.join();
+    CHECK_EQ(h.team.number() - before, sections + woken);
+}
+
+// Each round's leave comes with its last section and wake-up: nobody wakes the helper later.
+TEST(helpers_leave_amid_sections_and_wake_ups) {
+    Team team;
+    for (int round = 0; round < 500; round++) {
+        std::atomic<bool> leave{false};
+        std::thread helper([&] { team.help(leave); });
+        std::thread owner([&] {
+            for (int i = 0; i < 20; i++) team.run(2, [](int) {});
+        });
+        for (int i = 0; i < 20; i++) team.wake();
+        if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(400));  // asleep
+        leave = true;
+        team.wake();
+        helper.join();
+        owner.join();
+    }
+    CHECK_EQ(team.helpers(), 0);
+}
+
 TEST(helpers_go_where_they_are_sent) {
     Team first, second;
     Helpers helpers(first, second, 3);

@@ -23,14 +23,7 @@ from record import HEADER, Layout, compiler, layout_of, version_of  # noqa: E402
 
 RECORDS = {int(path.parent.name): path.parent for path in ABI.glob("*/layout.json")}
 # The library writes or reads them without a size of the caller's.
-FROZEN = {
-    "kz_sampling",
-    "kz_prompt",
-    "kz_guard",
-    "kz_stream_params",
-    "kz_chunk",
-    "kz_trace_out",
-}
+FROZEN = {"kz_sampling", "kz_prompt", "kz_guard", "kz_chunk", "kz_trace_out"}
 COUNTS = {"KZ_N_STAGES"}  # grow with what they count
 
 
@@ -86,9 +79,14 @@ def test_this_version_is_written_down() -> None:
     assert version_of(HEADER) == max(RECORDS), "run tests/engine/abi/record.py"
 
 
+def recorded(version: int) -> Layout:
+    layout: Layout = json.loads((RECORDS[version] / "layout.json").read_text("utf-8"))
+    return layout
+
+
 @pytest.mark.parametrize("version", sorted(RECORDS))
 def test_older_programs_find_what_they_know(version: int, today: Layout) -> None:
-    old = json.loads((RECORDS[version] / "layout.json").read_text("utf-8"))
+    old = recorded(version)
     assert breaks(old, today) == []
     if version == version_of(HEADER):
         assert old == today, "a new thing in the header needs a new KZ_ABI_VERSION"
@@ -140,11 +138,30 @@ def test_a_broken_promise_is_seen(spoil: Any, complaint: str, today: Layout) -> 
     assert breaks(today, new) == [complaint]
 
 
+def test_a_record_that_differs_is_seen(today: Layout) -> None:
+    """What programs of the oldest version know, spoiled as if they knew something else."""
+    oldest = recorded(min(RECORDS))
+    oldest["functions"]["kz_gone"] = "void kz_gone(void)"
+    oldest["enums"]["KZ_END"] += 1
+    fields = oldest["structs"]["kz_stream_params"]["fields"]
+    fields["seed"][0] += 4
+    del fields["chunk"]
+    oldest["structs"]["kz_chunk"]["size"] += 8
+    assert breaks(oldest, today) == [
+        "kz_gone changed",
+        "KZ_END changed its value",
+        "kz_stream_params.seed moved",
+        "kz_stream_params.chunk lies within the old struct",
+        "kz_chunk must not grow",
+    ]
+
+
 def test_a_grown_struct_is_no_broken_promise(today: Layout) -> None:
     new = copy.deepcopy(today)
-    grown = new["structs"]["kz_load_params"]
-    grown["fields"]["extra"] = [grown["size"], 4]
-    grown["size"] += 4
+    for name in ("kz_load_params", "kz_stream_params"):
+        grown = new["structs"][name]
+        grown["fields"]["extra"] = [grown["size"], 4]
+        grown["size"] += 4
     new["functions"]["kz_more"] = "void kz_more(void)"
     assert breaks(today, new) == []
 

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 OK, END, TIMEOUT = 0, 1, 2
-_ABI_VERSION = 4
+_ABI_VERSION = 5
 _N_STAGES = 10
 
 _ERRORS: dict[int, Callable[[str], Exception]] = {
@@ -268,7 +268,7 @@ def _declare(lib: C.CDLL) -> None:
         ),
         "kz_model_free": (None, [handle]),
         "kz_model_get_info": (C.c_int, [handle, C.POINTER(InfoStruct)]),
-        "kz_stream_params_default": (None, [C.POINTER(StreamParams)]),
+        "kz_stream_params_default": (C.c_int, [C.POINTER(StreamParams)]),
         "kz_stream_open": (C.c_int, [handle, C.POINTER(StreamParams), C.POINTER(handle)]),
         "kz_stream_push_text": (C.c_int, [handle, _IntP, C.c_int32]),
         "kz_stream_finish_text": (C.c_int, [handle, _IntP, C.c_int32]),

@@ -34,13 +34,15 @@ struct kz_decoder {
 
 namespace {
 
-// Bytes of a struct up to the last field it had when its size was first believed (ABI version 3).
+// Bytes of a struct up to the last field it had in the first version: a program gives at least
+// them.
 #define KZ_SIZE_TO(type, field) (offsetof(type, field) + sizeof(type::field))
-constexpr size_t kOldestLoadParams = KZ_SIZE_TO(kz_load_params, backend);
+constexpr size_t kOldestLoadParams = KZ_SIZE_TO(kz_load_params, max_rows);
 constexpr size_t kOldestModelInfo = KZ_SIZE_TO(kz_model_info, decoder_type);
-constexpr size_t kOldestResult = KZ_SIZE_TO(kz_result, wait_s);
+constexpr size_t kOldestStreamParams = KZ_SIZE_TO(kz_stream_params, profile);
+constexpr size_t kOldestResult = KZ_SIZE_TO(kz_result, stage_s);
 constexpr size_t kOldestMeasureParams = KZ_SIZE_TO(kz_measure_params, working_set);
-constexpr size_t kOldestMachine = KZ_SIZE_TO(kz_machine, kernels);
+constexpr size_t kOldestMachine = KZ_SIZE_TO(kz_machine, integer_kernels);
 constexpr size_t kOldestPasses = KZ_SIZE_TO(kz_passes, cp_s);
 #undef KZ_SIZE_TO
 
@@ -60,6 +62,25 @@ void write_text(const std::string &text, char *json, size_t size, size_t *needed
 void set_name(char (&out)[16], const char *name) {
     std::memset(out, 0, sizeof(out));
     std::strncpy(out, name, sizeof(out) - 1);
+}
+
+constexpr kz_stream_params kStreamDefaults = [] {
+    kz_stream_params p{};
+    p.struct_size = sizeof(p);
+    p.talker = {0.9f, 50, 1.0f, 1.05f, 0};
+    p.cp = {0.9f, 50, 1.0f, 1.0f, 0};
+    p.max_frames = 2048;
+    p.min_frames = 2;
+    p.chunk = -1;
+    return p;
+}();
+
+// With the defaults of what the caller does not know.
+kz_stream_params known(const kz_stream_params *given) {
+    require(given, "params");
+    kz_stream_params p = kStreamDefaults;
+    kz::read_sized(&p, sizeof(p), given, kOldestStreamParams, "kz_stream_params");
+    return p;
 }
 
 }  // namespace
@@ -154,25 +175,21 @@ kz_status kz_model_get_info(const kz_model *model, kz_model_info *out) {
     });
 }
 
-void kz_stream_params_default(kz_stream_params *p) {
-    if (!p) return;
-    std::memset(p, 0, sizeof(*p));
-    p->struct_size = sizeof(*p);
-    p->talker = {0.9f, 50, 1.0f, 1.05f, 0};
-    p->cp = {0.9f, 50, 1.0f, 1.0f, 0};
-    p->max_frames = 2048;
-    p->min_frames = 2;
-    p->chunk = -1;
+kz_status kz_stream_params_default(kz_stream_params *params) {
+    return kz::guarded([&] {
+        require(params, "params");
+        kz::check_sized(params, kOldestStreamParams, "kz_stream_params");
+        kz::write_sized(params, &kStreamDefaults, sizeof(kStreamDefaults));
+    });
 }
 
 kz_status kz_stream_open(kz_model *model, const kz_stream_params *params, kz_stream **out) {
     return kz::guarded([&] {
         require(model, "model");
-        require(params, "params");
         require(out, "out");
         auto stream = std::make_unique<kz_stream>();
         stream->engine = model->engine;
-        stream->stream = model->engine->open(*params);
+        stream->stream = model->engine->open(known(params));
         *out = stream.release();
     });
 }
@@ -261,9 +278,8 @@ kz_status kz_trace(kz_model *model, const kz_stream_params *params, const int32_
                    int32_t n_frames, kz_trace_out *out) {
     return kz::guarded([&] {
         require(model, "model");
-        require(params, "params");
         require(out, "out");
-        kz::trace(model->engine->model(), *params, forced_codes, n_frames, *out);
+        kz::trace(model->engine->model(), known(params), forced_codes, n_frames, *out);
     });
 }
 

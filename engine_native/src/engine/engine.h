@@ -7,68 +7,20 @@
 // the generator, and the decoder while frames pile up before it.
 //
 // A stream whose codes or chunks pile up is passed over until its reader catches up; nobody else
-// waits for it.  One mutex guards what the threads share; it is never held while computing.
+// waits for it.  Who is next is decided in schedule.h.  One mutex guards what the threads share; it
+// is never held while computing.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/generation.h"
-#include "runtime/clock.h"
+#include "engine/stream.h"
 
 namespace kz {
-
-class Engine;
-
-struct PcmChunk {
-    std::vector<float> pcm;
-    int index = 0, first_frame = 0, n_frames = 0;
-    double t_s = 0;
-};
-
-struct Stream {
-    Stream(const Model &model, const kz_stream_params &params)
-        : request(model, params),
-          generation(model, request),
-          codec(model.codec.make_state()),
-          opened(now_s()) {}
-
-    const Request request;
-    std::atomic<bool> stop{false};  // its audio is not wanted any more: ends a running pass
-
-    Generation generation;                      // generator thread
-    const std::unique_ptr<DecoderState> codec;  // decoder thread
-
-    // The rest is guarded by Engine::mutex_.
-    std::vector<int32_t> codes;                 // [frames][n_codebooks]
-    int n_frames = 0;                           // generated
-    int taken = 0;                              // handed to the decoder
-    bool generating = false, decoding = false;  // a thread is at work on it
-    bool generated = false;                     // no more frames will come
-    bool finished = false;                      // no more chunks will come
-    kz_ended ended = KZ_ENDED_NOT;
-    kz_status error = KZ_OK;
-    std::string error_text;
-    std::vector<int32_t> pushed;  // text ids of an open text beyond request.trailing_ids
-    bool text_open = false;
-    std::deque<PcmChunk> chunks;  // ready, not yet read
-    int queued_frames = 0;        // audio of chunks, in frames
-    int n_chunks = 0, last_size = 0;
-    int silent_frames = 0;  // at the end of what was decoded
-    const double opened;    // s
-    double first_chunk = -1, last_chunk = -1, waiting_since = -1, waited = 0,
-           waited_before_last = 0;  // s
-    GeneratorTimes generator_times;
-    CodecStageTimes codec_times;
-    double decode_time = 0;
-    std::condition_variable readable;
-};
 
 class Engine {
   public:
@@ -99,29 +51,22 @@ class Engine {
     };
 
     void start_threads();
-    void place_helpers();
-    bool decoder_behind() const;
     void generate_loop();
     void decode_loop();
-    Batch next_to_generate();
-    bool can_generate(Stream &stream) const;
-    Turn turn_of(Stream &stream) const;
-    void decode(Decoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
-                PcmChunk &chunk, CodecStageTimes &times) const;
-    bool reader_full(const Stream &stream) const;
-    bool first_chunk_due(const Stream &stream) const;
+    // The caller holds the mutex, which is free while waiting.
     void wait_to_generate(std::unique_lock<std::mutex> &lock);
     void wait_to_decode(std::unique_lock<std::mutex> &lock);
+    // Make a thread look for work of its own, wherever it waits.
     void wake_generator();
     void wake_decoder();
-    std::shared_ptr<Stream> next_to_decode(int &n_frames);
-    bool text_ready(const Stream &stream) const;
-    int decodable(const Stream &stream) const;
-    void generated(Stream &stream, Turn &turn);
-    void decoded(Stream &stream, PcmChunk chunk);
-    void guard_silence(Stream &stream, PcmChunk &chunk);
-    void fail_stream(Stream &stream, kz_status status, const std::string &text);
-    void settle(Stream &stream);
+    // The caller holds the mutex.
+    std::vector<const Progress *> progress() const;
+    Batch next_batch();
+    std::shared_ptr<Stream> next_to_decode();
+    void place_helpers();
+
+    void decode(Decoder &decoder, Stream &stream, const std::vector<int32_t> &codes,
+                PcmChunk &piece, CodecStageTimes &times) const;
 
     std::unique_ptr<const Model> model_;
     const int n_threads_;

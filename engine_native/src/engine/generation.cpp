@@ -38,10 +38,6 @@ void check_text_ids(const Model &model, const int32_t *ids, int32_t n, const cha
 }
 
 Request::Request(const Model &model, const kz_stream_params &p) {
-    if (p.struct_size != sizeof(kz_stream_params)) {
-        fail(KZ_ERR_ARGUMENT, "kz_stream_params has size %u, expected %zu", p.struct_size,
-             sizeof(kz_stream_params));
-    }
     const TalkerConfig &c = model.talker.config;
     const kz_prompt &prompt = p.prompt;
     if (!prompt.text_ids || !prompt.codec_ids || (prompt.n_trailing > 0 && !prompt.trailing_ids)) {
@@ -267,7 +263,6 @@ void advance(Generator &g, std::span<Turn> turns) {
     std::vector<Turn *> framed;
     std::vector<CpFrame> frames;
     double sampled = 0;
-    bool recompute = false;
     for (size_t i = 0; i < live.size(); i++) {
         Turn &turn = *live[i];
         if (turn.status != KZ_OK) continue;
@@ -277,21 +272,20 @@ void advance(Generator &g, std::span<Turn> turns) {
         if (generation.in_prompt()) continue;
         guarded_turn(turn, [&] { generation.choose_first(g, turn); });
         if (turn.status != KZ_OK || turn.outcome != Turn::Outcome::kFrame) continue;
-        recompute = recompute || generation.request_.cp_recompute;
         const auto choose = [&turn, &generation, &sampled](int step, const float *logits) {
             const ScopedTimer timer(sampled);
             int code = 0;
             guarded_turn(turn, [&] { code = generation.choose(step, logits); });
             return code;
         };
-        frames.push_back(
-            {generation.hidden_.data(), generation.embed_.data(), choose, turn.codes.data() + 1});
+        frames.push_back({generation.hidden_.data(), generation.embed_.data(), choose,
+                          turn.codes.data() + 1, generation.request_.cp_recompute});
         framed.push_back(&turn);
     }
     if (frames.empty()) return;
     start = now_s();
     const bool done = pass(g.cp.lm(), std::span(frames), framed,
-                           [&](std::span<CpFrame> f) { return g.cp.run(f, recompute); });
+                           [&](std::span<CpFrame> f) { return g.cp.run(f); });
     const double cp_s = now_s() - start - sampled;
     for (Turn *turn : framed) {
         if (!done) {

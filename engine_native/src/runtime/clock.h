@@ -9,6 +9,13 @@ inline double now_s() {
         .count();
 }
 
+// What now_s() is at, for those who wait until then.
+inline std::chrono::steady_clock::time_point moment(double s) {
+    using Clock = std::chrono::steady_clock;
+    return Clock::time_point(
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)));
+}
+
 // Adds the seconds of its own lifetime to a counter.
 class ScopedTimer {
   public:

@@ -30,9 +30,15 @@ void relax() {
 
 }  // namespace
 
-void Team::publish(int n) {
-    const Ticket now = unpack(state_.load(std::memory_order_relaxed));
-    state_.store(pack({now.section + 1, static_cast<uint16_t>(n), 0}), std::memory_order_seq_cst);
+template <typename F>
+void Team::renumber(F change) {
+    uint64_t state = state_.load(std::memory_order_relaxed);
+    Ticket t;
+    do {
+        t = unpack(state);
+        t.section++;
+        change(t);
+    } while (!state_.compare_exchange_weak(state, pack(t), std::memory_order_seq_cst));
     state_.notify_all();
 }
 
@@ -61,7 +67,10 @@ void Team::run_shared(int n, Work work, const void *data) {
     data_ = data;
     done_.store(0, std::memory_order_relaxed);
     failed_.store(false, std::memory_order_relaxed);
-    publish(n);
+    renumber([n](Ticket &t) {
+        t.items = static_cast<uint16_t>(n);
+        t.next = 0;
+    });
     while (do_one()) {
     }
     for (int spins = 0; done_.load(std::memory_order_acquire) < n; spins++) {
@@ -96,15 +105,8 @@ void Team::help(const std::atomic<bool> &leave) {
 }
 
 void Team::wake() {
-    // Another number for the same items: a sleeper's value is out of date, a claim in the making
-    // is tried again.
-    uint64_t state = state_.load(std::memory_order_relaxed);
-    Ticket t;
-    do {
-        t = unpack(state);
-        t.section++;
-    } while (!state_.compare_exchange_weak(state, pack(t), std::memory_order_seq_cst));
-    state_.notify_all();
+    // For the same items: a claim in the making is tried again.
+    renumber([](Ticket &) {});
 }
 
 Helpers::Helpers(Team &first, Team &second, int n) : teams_{&first, &second} {

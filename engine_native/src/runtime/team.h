@@ -42,6 +42,8 @@ class Team {
 
     // Threads helping now.
     int helpers() const { return helpers_.load(std::memory_order_relaxed); }
+    // How many shared sections and wake-ups there were.
+    uint32_t number() const { return unpack(state_.load(std::memory_order_relaxed)).section; }
 
   private:
     using Work = void (*)(const void *data, int item);
@@ -60,7 +62,10 @@ class Team {
     }
 
     void run_shared(int n, Work work, const void *data);
-    void publish(int n);
+    // Another number, never one that was there before: what a helper saw before it sleeps is out of
+    // date then, whoever else renumbers meanwhile.
+    template <typename F>
+    void renumber(F change);
     // Claims and does one item; false when none is left.
     bool do_one();
 

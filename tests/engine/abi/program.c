@@ -48,7 +48,8 @@ int main(int argc, char **argv) {
     TRY(kz_model_get_info(model, &info.s));
 
     GUARDED(kz_stream_params, params);
-    kz_stream_params_default(&params.s);
+    params.s.struct_size = sizeof(kz_stream_params);
+    TRY(kz_stream_params_default(&params.s));
     const int32_t text[] = {1, 2, 3}, codec[] = {-1, -1, 0};
     params.s.prompt.text_ids = text;
     params.s.prompt.codec_ids = codec;

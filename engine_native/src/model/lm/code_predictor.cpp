@@ -13,7 +13,7 @@ CodePredictor::Slot::Slot(const CodePredictorWeights &w)
 CodePredictor::CodePredictor(const CodePredictorWeights &weights, Team &team, int n_threads)
     : w_(weights), lm_(make_lm(weights.lm, team, n_threads)) {}
 
-bool CodePredictor::run(std::span<CpFrame> frames, bool recompute) {
+bool CodePredictor::run(std::span<CpFrame> frames) {
     const int width = w_.config.input_width;
     while (slots_.size() < frames.size()) slots_.push_back(std::make_unique<Slot>(w_));
     std::vector<LmSequence> sequences(frames.size());
@@ -21,7 +21,6 @@ bool CodePredictor::run(std::span<CpFrame> frames, bool recompute) {
         float *inputs = slots_[i]->inputs.data();
         std::copy_n(frames[i].hidden, width, inputs);
         std::copy_n(frames[i].code0_embed, width, inputs + width);
-        slots_[i]->kv.clear();
     }
     for (int g = 0; g < w_.config.n_steps; g++) {
         for (size_t i = 0; i < frames.size(); i++) {
@@ -31,8 +30,8 @@ bool CodePredictor::run(std::span<CpFrame> frames, bool recompute) {
                 std::fill(newest, newest + width, 0.0f);
                 w_.embd.add_row(w_.row(g - 1, frames[i].codes[g - 1]), newest, scratch_);
             }
-            if (recompute) slot.kv.clear();
-            const bool whole = recompute || g == 0;
+            const bool whole = frames[i].recompute || g == 0;
+            if (whole) slot.kv.clear();
             sequences[i] = {&slot.kv, whole ? slot.inputs.data() : newest, whole ? g + 2 : 1,
                             slot.hidden.data(), slot.logits.data()};
         }

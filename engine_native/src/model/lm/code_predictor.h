@@ -21,7 +21,8 @@ struct CpFrame {
     const float *code0_embed;  // [talker hidden]
     // Chooses the code of pass g from logits [codebook_size].
     std::function<int(int g, const float *logits)> choose;
-    int32_t *codes;  // [n_steps], the result
+    int32_t *codes;          // [n_steps], the result
+    bool recompute = false;  // the oracle: every pass over the whole prefix
 };
 
 class CodePredictor {
@@ -29,7 +30,7 @@ class CodePredictor {
     CodePredictor(const CodePredictorWeights &weights, Team &team, int n_threads);
 
     // The passes of all frames go together.  False when *stop was seen.
-    bool run(std::span<CpFrame> frames, bool recompute);
+    bool run(std::span<CpFrame> frames);
 
     // out [talker hidden] += embedding of codes [n_steps], all of them
     void add_embeddings(const int32_t *codes, float *out);

@@ -7,7 +7,7 @@
  *     kz_stream *stream;
  *     kz_chunk   chunk;
  *     kz_result  result = {sizeof(kz_result)};
- *     kz_stream_params params;
+ *     kz_stream_params params = {sizeof(kz_stream_params)};
  *     kz_stream_params_default(&params);                  // then fill in params.prompt
  *     kz_model_load("talker.gguf", "codec.gguf", NULL, &model);
  *     kz_stream_open(model, &params, &stream);
@@ -24,11 +24,14 @@
  *   - A kz_model may be used from any number of threads at once.  A kz_stream
  *     has one reader; kz_stream_cancel() may be called from any thread.
  *   - Structs that callers fill start with their own size: struct_size = sizeof(the struct).
- * Programs compiled for another version of this header keep working: VERSIONING.md.
+ *     Programs compiled for another version of this header keep working: VERSIONING.md.
  *   - Language models whose weights only ggml multiplies (K-quants) may be computed on several
  *     OpenMP threads; GOMP_SPINCOUNT=1000, set before the process loads libgomp, keeps them from
  *     spinning long on a busy machine.
  *   - An id of -1 means "no token here".
+ *   - On devices other than the processor (kz_load_params), codes and samples equal those of the
+ *     engine's own kernels within rounding, not bit by bit.  A device that fails ends the streams
+ *     at work on it with KZ_ERR_COMPUTE or KZ_ERR_MEMORY; some faults of drivers make ggml abort.
  */
 #ifndef KAZEIA_H
 #define KAZEIA_H
@@ -48,7 +51,7 @@
 extern "C" {
 #endif
 
-#define KZ_ABI_VERSION 3
+#define KZ_ABI_VERSION 5
 #define KZ_N_CODEBOOKS_MAX 32
 
 typedef enum kz_status {
@@ -110,6 +113,12 @@ typedef struct kz_load_params {
     int32_t n_threads;     /* 0: as many as the process may use              */
     int32_t keep_ggml_log; /* 0: ggml's log lines are dropped; 1: its sink stays */
     int32_t backend;       /* kz_backend                                     */
+    /* Where a part is computed: NULL or "cpu" is the engine's own kernels; "auto" the first GPU,
+     * else "cpu"; any name of kz_devices, whatever its case.  What a device does not support falls
+     * back to ggml's processor device; "cpu-graph" computes all there, to compare with. */
+    const char *talker_device, *cp_device, *decoder_device;
+    int32_t
+        max_rows; /* a device's products in the decoder have at most so many rows: 0 any, 64.. */
 } kz_load_params;
 
 typedef struct kz_model_info {
@@ -169,6 +178,10 @@ typedef struct kz_guard {
     int32_t silence_frames; /* so many frames in a row below -50 dB of full scale         */
 } kz_guard;
 
+/* Whatever the chunks, the decoder works in turns of at most 8 frames and serves first whose audio
+ * runs dry first: a large chunk is collected, and nobody else waits for it.  With chunk 0 decoding
+ * begins after the last frame, the most efficient order of work; only a guard against silence has
+ * it begin at once, behind those who listen already.  Audio is the same in any case. */
 typedef struct kz_stream_params {
     uint32_t struct_size;
     kz_prompt prompt;
@@ -218,7 +231,8 @@ KZ_API kz_status kz_model_load(const char *talker_path, const char *codec_path,
 KZ_API void kz_model_free(kz_model *model);
 KZ_API kz_status kz_model_get_info(const kz_model *model, kz_model_info *info);
 
-KZ_API void kz_stream_params_default(kz_stream_params *params);
+/* Fills everything but struct_size, which the caller has set. */
+KZ_API kz_status kz_stream_params_default(kz_stream_params *params);
 KZ_API kz_status kz_stream_open(kz_model *model, const kz_stream_params *params, kz_stream **out);
 /* Only for prompts opened with text_open.  finish: closing_ids are the last (tts_eos). */
 KZ_API kz_status kz_stream_push_text(kz_stream *stream, const int32_t *ids, int32_t n);
@@ -231,7 +245,8 @@ KZ_API kz_status kz_stream_result(kz_stream *stream, kz_result *result);
 KZ_API void kz_stream_free(kz_stream *stream);
 
 /* Codec decoder alone: codes [n_frames][n_codebooks] -> pcm [n_frames * samples_per_frame].
- * The state carries over, so any split of the frames gives the same audio. */
+ * The state carries over, so any split of the frames gives the same audio.  After an error that
+ * is not KZ_ERR_ARGUMENT it is lost: kz_decoder_reset begins anew. */
 KZ_API kz_status kz_decoder_open(kz_model *model, kz_decoder **out);
 KZ_API kz_status kz_decoder_feed(kz_decoder *decoder, const int32_t *codes, int32_t n_frames,
                                  float *pcm);
@@ -262,6 +277,19 @@ KZ_API kz_status kz_trace(kz_model *model, const kz_stream_params *params,
 KZ_API kz_status kz_decoder_trace(kz_model *model, const int32_t *codes, int32_t n_frames,
                                   const char *stage, int64_t shape[2], float *out);
 
+/* The devices that a part can be placed on, as JSON: [{"name", "description", "type",
+ * "memory_free", "memory_total"}, ...], memory in bytes.  Needs no model.
+ * json [size] gets the text with its terminator, needed its size; json may be NULL to ask for it.
+ * KZ_ERR_ARGUMENT when size is too small. */
+KZ_API kz_status kz_devices(char *json, size_t size, size_t *needed);
+
+/* Which node of a part's graphs runs on which device and what is copied between devices in one run,
+ * as JSON: {"max_rows", "parts": [{"part", "device", "weights": {"device_bytes", "host_bytes"},
+ * "graphs": [{"graph", "splits", "copies", "copied_bytes", "nodes": [{"device", "op",
+ * "count"}]}]}]}. A part on the engine's own kernels has no graphs.  Builds graphs of its own on
+ * the devices, so that running streams may use the model meanwhile. */
+KZ_API kz_status kz_model_placement(kz_model *model, char *json, size_t size, size_t *needed);
+
 /* The sampler's candidate distribution: probs [n] sums to 1, excluded ids are 0.
  * suppressed [n] (may be NULL): non-zero ids are excluded.  history: codes so far. */
 KZ_API kz_status kz_sampler_probs(const kz_sampling *sampling, const float *logits, int32_t n,
@@ -285,6 +313,7 @@ typedef struct kz_machine {
     double read_gbs_1, read_gbs_n;       /* 10^9 bytes a second, 1 and n_threads threads */
     double gemm_gflops_1, gemm_gflops_n; /* 10^9 f32 operations a second                 */
     char kernels[16];                    /* the chosen loops: "avx2", "vec128", ...      */
+    char integer_kernels[16];            /* of integer weights: "avxvnni", "dotprod", ... */
 } kz_machine;
 KZ_API kz_status kz_measure_machine(const kz_measure_params *params, kz_machine *machine);
 
