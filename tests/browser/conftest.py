@@ -63,7 +63,8 @@ def browser(executable: str) -> Iterator[Browser]:
 
 
 # Attaches a recorder to what goes to the sound card, and may fix the card's rate.  The recorder is
-# no part of the page: it sees the very samples that are put out.
+# no part of the page: it sees the very samples that are put out.  `made` counts the utterances that
+# have arrived.
 TAP = """
 const rate = RATE;
 const RealContext = AudioContext;
@@ -87,6 +88,15 @@ AudioNode.prototype.connect = function (target, ...rest) {
     connect.call(connect.call(this, recorder), target);
   }
   return connect.call(this, target, ...rest);
+};
+window.made = 0;
+window.WebSocket = class extends WebSocket {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener("message", ({ data }) => {
+      if (typeof data === "string" && JSON.parse(data).type === "session.done") window.made += 1;
+    });
+  }
 };
 window.heardBytes = () => {
   const samples = new Float32Array(window.heard.length * 128);

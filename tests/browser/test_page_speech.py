@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import wave
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from fake_voice import FRAME, RATE, FakeVoice
 from live import serving, until
+from sound import heard, n_blocks, sounding, spoken, wait_for_silence, whole_before_heard
 
-from kazeia_server.audio.pcm import pcm16
 from kazeia_server.errors import EngineFailure
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from conftest import OpenPage
-
-Samples = npt.NDArray[Any]
-
-
-def spoken(voice: FakeVoice, n_chunks: int) -> Samples:
-    """What the server sent of the last utterance, as 16-bit samples."""
-    stream = voice.streams[-1]
-    data = b"".join(pcm16(stream.samples(n)) for n in range(n_chunks))
-    return np.frombuffer(data, "<i2")
-
-
-def heard(page: Page) -> Samples:
-    """All that the player put out so far."""
-    return np.frombuffer(base64.b64decode(page.evaluate("heardBytes()")), np.float32)
 
 
 def wait_for_status(page: Page, text: str) -> None:
@@ -54,11 +38,11 @@ def test_samples_reach_the_audio_thread_in_order(open_page: OpenPage) -> None:
     voice = FakeVoice(n_chunks=30)
     with serving(voice) as live:
         page = open_page(live.url, tap=live, rate=RATE)
-        assert page.evaluate("window.heard.length") == 0
-        page.click("#speak")
+        assert n_blocks(page) == 0
+        with whole_before_heard(page, voice):
+            page.click("#speak")
         wait_for_status(page, "Done")
-        expected = spoken(voice, 30)[1:] / np.float32(32768)  # a sine's first sample is 0
-        sound = np.trim_zeros(heard(page), "f")
+        sound, expected = heard(page), sounding(voice, 30)
         np.testing.assert_array_equal(sound[: len(expected)], expected)
         tail = sound[len(expected) :]
         assert np.all(np.abs(tail[200:]) < 1e-4), "sound after the end"
@@ -70,9 +54,10 @@ def test_the_rate_of_the_sound_card_is_matched(open_page: OpenPage) -> None:
     voice = FakeVoice(n_chunks=20)
     with serving(voice) as live:
         page = open_page(live.url, tap=live, rate=44_100)
-        page.click("#speak")
+        with whole_before_heard(page, voice):
+            page.click("#speak")
         wait_for_status(page, "Done")
-        sound = np.trim_zeros(heard(page), "f")
+        sound = heard(page)
     frame = FRAME * 44_100 // RATE
     tones = []
     for index in range(20):
@@ -111,11 +96,13 @@ def test_stop_ends_generation_and_sound(open_page: OpenPage, how: str) -> None:
             page.keyboard.press("Escape")
         until(lambda: live.service.running == 0)
         assert voice.streams[-1].cancelled.is_set()
-        page.wait_for_timeout(200)  # what was on its way, and the next drawing
+        wait_for_silence(page)
+        page.wait_for_timeout(200)  # the next drawing
         made = page.inner_text("#made")
-        before = page.evaluate("heard.length")
+        before = n_blocks(page)
         page.wait_for_function("n => heard.length > n + 50", arg=before)
-        assert not np.any(heard(page)[before * 128 :]), "sound after stop"
+        after = "n => heard.slice(n).every((block) => block.every((value) => value === 0))"
+        assert page.evaluate(after, before), "sound after stop"
         assert page.inner_text("#made") == made
         assert page.inner_text("#status") == "Stopped"
         assert page.is_disabled("#stop")

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from fake_voice import RATE, FakeVoice
 from live import Live, serving, until
+from sound import heard, n_blocks, sounding, wait_for_silence, whole_before_heard
 
-from kazeia_server.audio.pcm import pcm16
 from kazeia_server.errors import EngineFailure
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from conftest import OpenPage, Site
-
-Samples = npt.NDArray[Any]
-
-
-def spoken(voice: FakeVoice, n_chunks: int) -> Samples:
-    """What the server sent of the last utterance, as the player puts it out."""
-    data = b"".join(pcm16(voice.streams[-1].samples(n)) for n in range(n_chunks))
-    samples = np.frombuffer(data, "<i2")[1:] / np.float32(32768)  # a sine's first sample is 0
-    return np.asarray(samples, np.float32)
-
-
-def heard(page: Page) -> Samples:
-    """All that went to the sound card so far, from the first sound on."""
-    data = base64.b64decode(page.evaluate("heardBytes()"))
-    return np.trim_zeros(np.frombuffer(data, np.float32), "f")
 
 
 def wait_for(page: Page, name: str, text: str) -> None:
@@ -105,10 +88,11 @@ def test_the_example_speaks_from_another_site(open_page: OpenPage, site: Site) -
         page.click("#load")
         wait_for(page, "status", "2 voices")
         page.select_option("#voice", "Bert")
-        page.click("#speak")
+        with whole_before_heard(page, voice):
+            page.click("#speak")
         wait_for(page, "status", "Done: 2.4 s of speech, first sound after")
         wait_for(page, "status", "0 underruns")
-        sound, expected = heard(page), spoken(voice, 30)
+        sound, expected = heard(page), sounding(voice, 30)
         np.testing.assert_array_equal(sound[: len(expected)], expected)
         assert np.all(np.abs(sound[len(expected) :][200:]) < 1e-4), "sound after the end"
         assert voice.requests[-1].voice == "Bert"
@@ -139,8 +123,8 @@ def test_stop_is_silence_and_ends_the_work(open_page: OpenPage, site: Site) -> N
         page.click("#stop")
         wait_for(page, "status", "Stopped")
         until(lambda: live.service.running == 0)
-        page.wait_for_timeout(100)
-        before = page.evaluate("heard.length")
+        wait_for_silence(page)
+        before = n_blocks(page)
         page.wait_for_function("n => heard.length > n + 50", arg=before)
         assert page.evaluate("n => heard.slice(n).every((b) => b.every((v) => v === 0))", before)
 
@@ -210,11 +194,13 @@ def test_the_module_comes_from_the_server(open_page: OpenPage, site: Site) -> No
     with serving(voice, cors_origins=("*",)) as live:
         page = scripted(open_page, site, live, tap=live, rate=RATE)
         page.mouse.click(5, 5)
-        stats = page.evaluate("speech.speak('Hello.', { seed: 7 }).finished")
+        with whole_before_heard(page, voice):
+            page.evaluate("window.u = speech.speak('Hello.', { seed: 7 }); 0")
+        stats = page.evaluate("u.finished")
         assert (stats["ended"], stats["n_chunks"]) == ("eos", 10)
         assert voice.requests[-1].seed == 7
         assert kinds(page) in ORDERS
-        expected = spoken(voice, 10)
+        expected = sounding(voice, 10)
         np.testing.assert_array_equal(heard(page)[: len(expected)], expected)
 
 
@@ -367,14 +353,18 @@ def test_volume(open_page: OpenPage, site: Site) -> None:
         page.mouse.click(5, 5)
         wrong = "(v) => { try { speech.volume = v; } catch (error) { return error.message; } }"
         assert page.evaluate(wrong, 1.5) == "volume 1.5: expected 0 to 1"
-        page.evaluate("speech.volume = 0.25; speech.speak('Hello.').finished")
-        expected = spoken(voice, 25) * np.float32(0.25)
+        with whole_before_heard(page, voice):
+            page.evaluate("speech.volume = 0.25; window.u = speech.speak('Hello.'); 0")
+        page.evaluate("u.finished")
+        expected = sounding(voice, 25) * np.float32(0.25)
         np.testing.assert_array_equal(heard(page)[: len(expected)], expected)
-        voice.n_chunks = 75
-        page.evaluate("window.heard = []; window.u = speech.speak('Hello.'); 0")
+        wait_for_silence(page)
+        voice.n_chunks = 48
+        with whole_before_heard(page, voice):
+            page.evaluate("window.heard = []; window.u = speech.speak('Hello.'); 0")
         page.wait_for_function("() => heard.some((block) => block.some((value) => value !== 0))")
         page.evaluate("speech.volume = 0; u.finished")
-        sound, full = heard(page), spoken(voice, 75) * np.float32(0.25)
+        sound, full = heard(page), sounding(voice, 48) * np.float32(0.25)
         assert not sound[-RATE // 2 :].any(), "it is not silent"
         n = min(len(sound), len(full))
         loud = np.abs(full[:n]) > 0.02

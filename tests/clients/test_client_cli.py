@@ -158,7 +158,7 @@ def test_a_sound_card_that_fails_on_the_way(live: Live, voice: FakeVoice, tmp_pa
     assert done.returncode == 0, done.stderr
     assert b"warning: the sound card failed: it was pulled out" in done.stderr
     assert frames_of(out)[1] == spoken(voice, 3)
-    assert played.with_suffix(".calls").read_text().split() == ["start", "abort", "close"]
+    assert played.with_suffix(".calls").read_text().split() == ["24000", "start", "abort", "close"]
     done = ran(live, "speak", "Hello.", "--play", **env)
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
 

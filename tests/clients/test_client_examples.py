@@ -119,7 +119,10 @@ def test_an_agent_that_is_interrupted(live: Live, voice: FakeVoice, tmp_path: Pa
     assert played.read_bytes().endswith(spoken(voice, voice.streams[1].made, stream=1))
     assert len(voice.streams) == 2
     calls = played.with_suffix(".calls").read_text().split()
-    assert calls == ["start", "abort", "close", "start", "stop", "close"]
+    assert calls == [
+        *("24000", "start", "abort", "close"),
+        *("24000", "start", "stop", "close"),
+    ]
 
 
 @pytest.mark.parametrize("number", range(len(PYTHON_BLOCKS)))

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from kazeia_client import AudioFormat, PlaybackError, Player, UsageError
 
+DOUBLE = Path(__file__).parent / "sounddevice_double"
 MONO = AudioFormat("pcm", 24_000)
 
 PCM = bytes(range(200)) * 100
@@ -138,84 +139,53 @@ def test_a_program_that_cannot_be_started(programs: Path) -> None:
         Player(MONO)
 
 
-class FakeStream:
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-        self.played = b""
-        self.calls: list[str] = []
-        self.fails: Exception | None = None
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def write(self, pcm: bytes) -> None:
-        if self.fails is not None:
-            raise self.fails
-        self.played += pcm
-
-    def stop(self) -> None:
-        self.calls.append("stop")
-
-    def abort(self, ignore_errors: bool = True) -> None:
-        self.calls.append("abort")
-
-    def close(self, ignore_errors: bool = True) -> None:
-        self.calls.append("close")
-
-
 @pytest.fixture
-def streams(programs: Path, monkeypatch: pytest.MonkeyPatch) -> list[FakeStream]:
-    """Streams opened with a stand-in for sounddevice, which needs sound hardware."""
-    opened: list[FakeStream] = []
-
-    def open_stream(**options: Any) -> FakeStream:
-        opened.append(FakeStream(**options))
-        return opened[-1]
-
-    module: Any = ModuleType("sounddevice")
-    module.PortAudioError = type("PortAudioError", (Exception,), {})
-    module.RawOutputStream = open_stream
-    monkeypatch.setitem(sys.modules, "sounddevice", module)
-    return opened
+def card(programs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that a stand-in for sounddevice plays into; it needs no sound hardware."""
+    monkeypatch.syspath_prepend(str(DOUBLE))
+    monkeypatch.delitem(sys.modules, "sounddevice")
+    monkeypatch.setenv("SOUNDDEVICE_DOUBLE", str(programs / "card"))
+    return programs / "card"
 
 
-def test_sounddevice_comes_first(streams: list[FakeStream], programs: Path) -> None:
-    add(programs, "aplay", "exit 1")
+def calls(card: Path) -> list[str]:
+    return card.with_suffix(".calls").read_text("utf-8").split()
+
+
+def test_sounddevice_comes_first(card: Path) -> None:
+    add(card.parent, "aplay", "exit 1")
     player = Player(AudioFormat("pcm", 16_000))
     player.write(PCM)
     player.close()
-    (stream,) = streams
-    assert stream.options == {"samplerate": 16_000, "channels": 1, "dtype": "int16"}
-    assert stream.played == PCM
-    assert stream.calls == ["start", "stop", "close"]
+    assert card.read_bytes() == PCM
+    assert calls(card) == ["16000", "start", "stop", "close"]
 
 
-def test_a_device_that_fails(streams: list[FakeStream]) -> None:
+def test_a_device_that_fails(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOUNDDEVICE_BREAKS", "1")
     warnings: list[str] = []
-    player = Player(AudioFormat("pcm", 16_000), warn=warnings.append)
-    streams[0].fails = sys.modules["sounddevice"].PortAudioError("unplugged")
-    player.write(PCM)
-    player.write(PCM)
+    player = Player(MONO, warn=warnings.append)
+    for _ in range(3):  # it fails at the second
+        player.write(PCM)
     player.close()
-    assert warnings == ["the sound card failed: unplugged"]
-    assert streams[0].calls == ["start", "abort", "close"]
+    assert warnings == ["the sound card failed: it was pulled out"]
+    assert calls(card) == ["24000", "start", "abort", "close"]
 
 
 @pytest.mark.parametrize("error", ["PortAudioError", "ValueError"])
 def test_without_a_device_a_program_plays(
-    streams: list[FakeStream], programs: Path, error: str
+    card: Path, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
-    module: Any = sys.modules["sounddevice"]
+    sounddevice: Any = importlib.import_module("sounddevice")
 
-    def refuse(**options: Any) -> FakeStream:
-        raise getattr(module, error, ValueError)("no device that fits")
+    def refuse(**options: Any) -> None:
+        raise getattr(sounddevice, error, ValueError)("no device that fits")
 
-    module.RawOutputStream = refuse
+    monkeypatch.setattr(sounddevice, "RawOutputStream", refuse)
     with pytest.raises(PlaybackError, match="no device that fits, and there is none of aplay"):
         Player(MONO)
-    heard = programs / "heard"
-    add(programs, "aplay", f'exec /bin/cat > "{heard}"')
-    player = Player(AudioFormat("pcm", 16_000))
-    player.write(PCM)
-    player.close()
+    heard = card.parent / "heard"
+    add(card.parent, "aplay", f'exec /bin/cat > "{heard}"')
+    with Player(MONO) as player:
+        player.write(PCM)
     assert heard.read_bytes() == PCM

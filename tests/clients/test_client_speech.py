@@ -414,7 +414,12 @@ def test_playing(
     client.stream("Hello.").play()
     asyncio.run(_play(client.base_url))
     assert played.read_bytes() == 3 * spoken(voice, 3)
-    assert played.with_suffix(".calls").read_text().split() == 3 * ["start", "stop", "close"]
+    assert played.with_suffix(".calls").read_text().split() == 3 * [
+        "24000",
+        "start",
+        "stop",
+        "close",
+    ]
 
 
 async def _play(url: str) -> None:

@@ -18,6 +18,7 @@ class RawOutputStream:
             raise PortAudioError("no default output device")
         assert (channels, dtype) == (1, "int16")
         self._path = Path(os.environ["SOUNDDEVICE_DOUBLE"])
+        self._note(str(samplerate))
 
     def start(self) -> None:
         self._note("start")
