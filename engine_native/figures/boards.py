@@ -1,4 +1,4 @@
-"""Fills the tables of BOARDS.md from the shapes of the models and from published figures.
+"""Fills the tables of docs/performance.md from the shapes of the models and from published figures.
 
     python engine_native/figures/boards.py [--check]
 
@@ -19,7 +19,7 @@ from kazeia_engine.machine import Speed
 from kazeia_engine.synth import shape_of
 from kazeia_engine.work import FRAMES_PER_SECOND, Work, estimate
 
-PAGE = Path(__file__).parents[1] / "BOARDS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 MODELS = ("0.6b", "1.7b")
 FORMATS = {  # name -> types of talker, code predictor and decoder
     "q4_0, CP too: lossy": PartTypes("q4_0", "q4_0", "f16"),
@@ -100,8 +100,8 @@ class Board:
 BOARDS = (
     Board(
         "AMD EPYC (Zen 1), 2 cores",
-        Memory(27.4, "read, two threads", "PERF.md"),
-        Arithmetic("PERF.md", measured=76),
+        Memory(27.4, "read, two threads", "../engine_native/PERF.md"),
+        Arithmetic("../engine_native/PERF.md", measured=76),
     ),
     Board(
         "Raspberry Pi 4",
