@@ -32,7 +32,7 @@ ISSUES = "https://github.com/geerlingguy/top500-benchmark/issues"
 REVIEWS = "https://github.com/geerlingguy/sbc-reviews/issues"
 SBC_BENCH = "https://github.com/ThomasKaiser/sbc-bench/blob/master/Results.md"
 NOTEBOOKCHECK = "https://www.notebookcheck.net"
-ADL_N = "limit of the memory: one channel of 64 bits at 4.8 GT/s"
+ADL_N = "limit: 64 bits at 4.8 GT/s"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ BOARDS = (
         "Raspberry Pi 5",
         Memory(
             11.4,
-            "read by a language model, four cores (limit of the memory: 17)",
+            "read, four cores (limit: 17)",
             "http://hellomatik.com/research/hitting-the-memory-wall-30b-moe-raspberry-pi",
         ),
         Arithmetic(f"{ISSUES}/18", hpl=30.249),
@@ -161,7 +161,7 @@ BOARDS = (
         "AMD Ryzen 7 8845HS mini PCs",
         Memory(
             89.6,
-            "limit of the memory: two DDR5-5600; the source says programs get 80 to 86",
+            "limit: two DDR5-5600; programs get 80 to 86",
             "https://minipcblogs.com/en/a/ryzen-8845hs-mini-pcs-7b-13b-llms",
             limit=True,
         ),
@@ -171,7 +171,7 @@ BOARDS = (
         "AMD Ryzen AI Max+ 395 (Framework Desktop)",
         Memory(
             256.0,
-            "limit of the memory, shared with the GPU",
+            "limit, shared with the GPU",
             "https://mortenoh.github.io/msai-setup/getting-started/hardware-architecture/",
             limit=True,
         ),
@@ -199,7 +199,7 @@ BOARDS = (
         "Graviton2, 64 cores",
         Memory(
             204.8,
-            "limit of the memory",
+            "limit",
             "https://bateloved.github.io/Analyzing-DataCenter-Workloads/analysis.html",
             limit=True,
         ),
@@ -208,7 +208,7 @@ BOARDS = (
         "Graviton3, 64 cores",
         Memory(
             307.2,
-            "limit of the memory",
+            "limit",
             "https://en.wikichip.org/wiki/AWS_Graviton3",
             limit=True,
         ),
@@ -217,7 +217,7 @@ BOARDS = (
         "Jetson Orin Nano Super",
         Memory(
             102.0,
-            "limit of the memory, shared with the GPU; 68 before the Super clocks",
+            "limit, shared with the GPU; 68 before Super",
             "https://www.brojogopalsapui.com/ai-foundations/sub_contents/AI_hardware/jetson_orin_nano_light.html",
             limit=True,
         ),
@@ -226,7 +226,7 @@ BOARDS = (
         "Snapdragon 8 Gen 3 phones",
         Memory(
             76.8,
-            "limit of the memory",
+            "limit",
             "https://runlocalai.co/hardware/snapdragon-8-gen-3",
             limit=True,
         ),
