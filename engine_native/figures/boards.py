@@ -287,32 +287,30 @@ def share(board: Board, model: str, name: str) -> str:
 
 def boards() -> str:
     """Boards with figures of memory and arithmetic, and what follows."""
-    lines = _heads("RTF", "f32, GFLOP/s")
+    columns = [(model, name) for model in MODELS for name in SHOWN]
+    lines = _heads(columns, "RTF", "f32, GFLOP/s")
     for b in BOARDS:
         if b.arithmetic is not None:
             cells = [b.name, b.memory.cell, b.arithmetic.cell]
-            cells += [outlook(b, m, f) for m, f in _columns()]
+            cells += [outlook(b, m, f) for m, f in columns]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def unknown() -> str:
     """Boards of which only the memory is known."""
-    lines = _heads("reading,")
+    columns = [(model, "q8_0") for model in MODELS]
+    lines = _heads(columns, "reading,")
     for b in BOARDS:
         if b.arithmetic is None:
-            cells = [b.name, b.memory.cell, *(share(b, m, f) for m, f in _columns())]
+            cells = [b.name, b.memory.cell, *(share(b, m, f) for m, f in columns)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _columns() -> list[tuple[str, str]]:
-    return [(model, name) for model in MODELS for name in SHOWN]
-
-
-def _heads(figure: str, *more: str) -> list[str]:
-    """The first lines of a table."""
-    heads = ["board", "memory, GB/s", *more, *(f"{figure} {m.upper()} {f}" for m, f in _columns())]
+def _heads(columns: list[tuple[str, str]], figure: str, *more: str) -> list[str]:
+    """The first lines of a table with a column for each model and format."""
+    heads = ["board", "memory, GB/s", *more, *(f"{figure} {m.upper()} {f}" for m, f in columns)]
     return [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
 
 
