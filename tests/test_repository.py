@@ -117,8 +117,8 @@ def test_documents_name_only_commands_and_options_that_exist() -> None:
     assert checked >= 8
 
 
-def test_readme_names_every_command() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_the_page_on_use_names_every_command() -> None:
+    text = (ROOT / "docs" / "use.md").read_text("utf-8")
     assert [c for c in commands() if f"kazeia {c}" not in text] == []
 
 
@@ -126,7 +126,7 @@ def test_readme_names_every_command() -> None:
 
 
 def test_operations_documents_exactly_the_settings() -> None:
-    text = (ROOT / "server" / "OPERATIONS.md").read_text("utf-8")
+    text = (ROOT / "docs" / "operation.md").read_text("utf-8")
     table = dict(re.findall(rf"^\| `({PREFIX}[A-Z_]+)` \| (\S+) \|", text, re.M))
     assert table == {
         PREFIX + n.upper(): written(f.default) for n, f in Settings.model_fields.items()

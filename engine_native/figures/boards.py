@@ -1,4 +1,4 @@
-"""Fills the tables of BOARDS.md from the shapes of the models and from published figures.
+"""Fills the tables of docs/performance.md from the shapes of the models and from published figures.
 
     python engine_native/figures/boards.py [--check]
 
@@ -19,7 +19,7 @@ from kazeia_engine.tools.machine import Speed
 from kazeia_engine.tools.synth import shape_of
 from kazeia_engine.tools.work import FRAMES_PER_SECOND, Work, estimate
 
-PAGE = Path(__file__).parents[1] / "BOARDS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 MODELS = ("0.6b", "1.7b")
 FORMATS = {  # name -> types of talker, code predictor and decoder
     "q4_0, CP too: lossy": PartTypes("q4_0", "q4_0", "f16"),
@@ -32,7 +32,7 @@ ISSUES = "https://github.com/geerlingguy/top500-benchmark/issues"
 REVIEWS = "https://github.com/geerlingguy/sbc-reviews/issues"
 SBC_BENCH = "https://github.com/ThomasKaiser/sbc-bench/blob/master/Results.md"
 NOTEBOOKCHECK = "https://www.notebookcheck.net"
-ADL_N = "limit of the memory: one channel of 64 bits at 4.8 GT/s"
+ADL_N = "limit: 64 bits at 4.8 GT/s"
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Board:
 BOARDS = (
     Board(
         "AMD EPYC (Zen 1), 2 cores",
-        Memory(27.4, "read, two threads", "PERF.md"),
-        Arithmetic("PERF.md", measured=76),
+        Memory(27.4, "read, two threads", "../engine_native/PERF.md"),
+        Arithmetic("../engine_native/PERF.md", measured=76),
     ),
     Board(
         "Raspberry Pi 4",
@@ -112,7 +112,7 @@ BOARDS = (
         "Raspberry Pi 5",
         Memory(
             11.4,
-            "read by a language model, four cores (limit of the memory: 17)",
+            "read, four cores (limit: 17)",
             "http://hellomatik.com/research/hitting-the-memory-wall-30b-moe-raspberry-pi",
         ),
         Arithmetic(f"{ISSUES}/18", hpl=30.249),
@@ -161,7 +161,7 @@ BOARDS = (
         "AMD Ryzen 7 8845HS mini PCs",
         Memory(
             89.6,
-            "limit of the memory: two DDR5-5600; the source says programs get 80 to 86",
+            "limit: two DDR5-5600; programs get 80 to 86",
             "https://minipcblogs.com/en/a/ryzen-8845hs-mini-pcs-7b-13b-llms",
             limit=True,
         ),
@@ -171,7 +171,7 @@ BOARDS = (
         "AMD Ryzen AI Max+ 395 (Framework Desktop)",
         Memory(
             256.0,
-            "limit of the memory, shared with the GPU",
+            "limit, shared with the GPU",
             "https://mortenoh.github.io/msai-setup/getting-started/hardware-architecture/",
             limit=True,
         ),
@@ -199,7 +199,7 @@ BOARDS = (
         "Graviton2, 64 cores",
         Memory(
             204.8,
-            "limit of the memory",
+            "limit",
             "https://bateloved.github.io/Analyzing-DataCenter-Workloads/analysis.html",
             limit=True,
         ),
@@ -208,7 +208,7 @@ BOARDS = (
         "Graviton3, 64 cores",
         Memory(
             307.2,
-            "limit of the memory",
+            "limit",
             "https://en.wikichip.org/wiki/AWS_Graviton3",
             limit=True,
         ),
@@ -217,7 +217,7 @@ BOARDS = (
         "Jetson Orin Nano Super",
         Memory(
             102.0,
-            "limit of the memory, shared with the GPU; 68 before the Super clocks",
+            "limit, shared with the GPU; 68 before Super",
             "https://www.brojogopalsapui.com/ai-foundations/sub_contents/AI_hardware/jetson_orin_nano_light.html",
             limit=True,
         ),
@@ -226,7 +226,7 @@ BOARDS = (
         "Snapdragon 8 Gen 3 phones",
         Memory(
             76.8,
-            "limit of the memory",
+            "limit",
             "https://runlocalai.co/hardware/snapdragon-8-gen-3",
             limit=True,
         ),
@@ -287,32 +287,30 @@ def share(board: Board, model: str, name: str) -> str:
 
 def boards() -> str:
     """Boards with figures of memory and arithmetic, and what follows."""
-    lines = _heads("RTF", "f32, GFLOP/s")
+    columns = [(model, name) for model in MODELS for name in SHOWN]
+    lines = _heads(columns, "RTF", "f32, GFLOP/s")
     for b in BOARDS:
         if b.arithmetic is not None:
             cells = [b.name, b.memory.cell, b.arithmetic.cell]
-            cells += [outlook(b, m, f) for m, f in _columns()]
+            cells += [outlook(b, m, f) for m, f in columns]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def unknown() -> str:
     """Boards of which only the memory is known."""
-    lines = _heads("reading,")
+    columns = [(model, "q8_0") for model in MODELS]
+    lines = _heads(columns, "reading,")
     for b in BOARDS:
         if b.arithmetic is None:
-            cells = [b.name, b.memory.cell, *(share(b, m, f) for m, f in _columns())]
+            cells = [b.name, b.memory.cell, *(share(b, m, f) for m, f in columns)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _columns() -> list[tuple[str, str]]:
-    return [(model, name) for model in MODELS for name in SHOWN]
-
-
-def _heads(figure: str, *more: str) -> list[str]:
-    """The first lines of a table."""
-    heads = ["board", "memory, GB/s", *more, *(f"{figure} {m.upper()} {f}" for m, f in _columns())]
+def _heads(columns: list[tuple[str, str]], figure: str, *more: str) -> list[str]:
+    """The first lines of a table with a column for each model and format."""
+    heads = ["board", "memory, GB/s", *more, *(f"{figure} {m.upper()} {f}" for m, f in columns)]
     return [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
 
 

@@ -12,7 +12,7 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
 BUILT = {"build", "dist", "models", "node_modules"}  # hold what others wrote, as hidden folders do
-SHELL = ("sh", "bash", "shell", "console")
+SHELL = ("sh", "bash")
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,6 @@ def parsed(text: str) -> list[Command]:
     found = []
     for line in text.replace("\\\n", "").splitlines():
         line = line.strip()
-        if line.startswith("$ "):
-            line = line[2:].strip()
         if line and not line.startswith("#"):
             found += _cut(line)
     return found

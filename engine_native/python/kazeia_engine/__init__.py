@@ -66,7 +66,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+unknown"
 
 # ggml's OpenMP threads spin at every barrier by default: with another process on a core a prompt
-# then takes many times as long (engine_native/adr/0005).  Must be set before libgomp is loaded.
+# then takes many times as long (docs/adr/0005).  Must be set before libgomp is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
