@@ -143,7 +143,7 @@ def voice_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 def _default_params() -> binding.StreamParams:
     params = binding.StreamParams(struct_size=C.sizeof(binding.StreamParams))
-    binding.library().kz_stream_params_default(C.byref(params))
+    binding.check(binding.library().kz_stream_params_default(C.byref(params)))
     return params
 
 
