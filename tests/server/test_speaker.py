@@ -12,15 +12,16 @@ import pytest
 
 from kazeia_server.audio.pcm import pcm16
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import (
+from kazeia_server.synthesis.pieces import Piece
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.synthesis.speaker import Speaker
+from kazeia_server.voices.backend import (
     AudioChunk,
     BackendInfo,
     Ended,
-    SynthesisRequest,
     SynthesisStats,
+    VoiceRequest,
 )
-from kazeia_server.synthesis.pieces import Piece
-from kazeia_server.synthesis.speaker import Speaker
 
 RATE = 24_000
 FRAME = 1920
@@ -63,14 +64,14 @@ class Script:
     """A voice that plays takes in order."""
 
     takes: list[Take]
-    requests: list[SynthesisRequest] = field(default_factory=list)
+    requests: list[VoiceRequest] = field(default_factory=list)
     info: BackendInfo = INFO
 
-    def open(self, request: SynthesisRequest) -> Reading:
+    def open(self, request: VoiceRequest) -> Reading:
         self.requests.append(request)
         return Reading(self.takes[len(self.requests) - 1])
 
-    def open_live(self, request: SynthesisRequest) -> Any:
+    def open_live(self, request: VoiceRequest) -> Any:
         raise AssertionError("not asked for")
 
     def close(self) -> None:

@@ -14,16 +14,13 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from kazeia_server.audio.pcm import WAV_HEADER_BYTES, wav_header
-from kazeia_server.errors import (
-    ServerError,
-    ShuttingDown,
-    UnsupportedMediaType,
-)
+from kazeia_server.doors.fields import parse_json
+from kazeia_server.errors import ServerError, ShuttingDown, UnsupportedMediaType
 from kazeia_server.logging_ import logger
-from kazeia_server.requests import parse_json
-from kazeia_server.synthesis.backend import SynthesisRequest, SynthesisStats
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
+from kazeia_server.voices.backend import SynthesisStats
 
 __all__ = ["body_docs", "header_value", "read_json", "service_of", "speech_response"]
 

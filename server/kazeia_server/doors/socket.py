@@ -1,16 +1,15 @@
-"""The ElevenLabs WebSocket doors: carry bytes between client, protocol and service."""
+"""Speech over a WebSocket: carries bytes between the client, a protocol and the service."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 from starlette.websockets import WebSocket
 
-from kazeia_server.audio.formats import parse_output_format
-from kazeia_server.doors.elevenlabs_messages import (
+from kazeia_server.doors.actions import (
     Action,
     Begin,
     Close,
@@ -18,63 +17,58 @@ from kazeia_server.doors.elevenlabs_messages import (
     End,
     Flush,
     Push,
+    SendAudio,
     SendMessage,
+    SocketProtocol,
 )
-from kazeia_server.doors.elevenlabs_protocol import Limits, Protocol
+from kazeia_server.doors.http import service_of
 from kazeia_server.doors.sending import ClientGone, Sender
-from kazeia_server.errors import InvalidRequest, ServerError
+from kazeia_server.errors import Busy, InvalidRequest, ServerError, TextTimeout, Unavailable
 from kazeia_server.logging_ import logger
-from kazeia_server.ops.auth import accepts, authorized
-from kazeia_server.requests import build_request, check_text, parse_options
-from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisRequest
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
+from kazeia_server.voices.backend import SynthesisStats
+from kazeia_server.waiting import within
 
-__all__ = ["DEFAULT_OUTPUT_FORMAT", "ElevenLabsSocket"]
+__all__ = ["serve_socket"]
 
-DEFAULT_OUTPUT_FORMAT = "mp3_44100_128"
-_DEFAULT_INACTIVITY_S = 20
-_LONGEST_INACTIVITY_S = 180
-_FRAME_BYTES = 12 << 10  # a multiple of 6: whole samples, and base64 without padding
 _TICK_S = 1.0
 
 
-class ElevenLabsSocket:
-    """One accepted connection, spoken to in the protocol of `kind`."""
+async def serve_socket(
+    websocket: WebSocket,
+    protocol: Callable[[SynthesisService, float], SocketProtocol],
+    *,
+    door: str,
+) -> None:
+    """Accept a connection and speak on it until one side closes.
+
+    `protocol` makes its protocol from the service and the time it is now.
+    """
+    await websocket.accept()
+    service = service_of(websocket)
+    now = asyncio.get_running_loop().time()
+    connection = _Connection(websocket, service, protocol(service, now), door)
+    try:
+        with websocket.app.state.sessions.session():
+            await connection.run()
+    except Busy as error:  # only the limit of sessions gets here
+        await connection.refuse(error)
+
+
+class _Connection:
+    """One accepted connection."""
 
     def __init__(
-        self, websocket: WebSocket, service: SynthesisService, voice: str, kind: type[Protocol]
+        self, websocket: WebSocket, service: SynthesisService, protocol: SocketProtocol, door: str
     ) -> None:
         self._websocket = websocket
         self._service = service
-        self._settings = service.settings
+        self._protocol = protocol
+        self._door = door
         self._loop = asyncio.get_running_loop()
-        self._wanted: SynthesisRequest | ServerError
-        inactivity_s = _DEFAULT_INACTIVITY_S
-        try:
-            self._wanted = _request(voice, websocket.query_params, self._settings)
-            inactivity_s = _inactivity(websocket.query_params)
-        except ServerError as error:
-            self._wanted = error
-        self._protocol = kind(
-            Limits(
-                max_message_bytes=self._settings.max_message_bytes,
-                max_text_chars=self._settings.max_text_chars,
-                inactivity_s=inactivity_s,
-                patience_s=0.9 * self._settings.text_timeout_s,
-            ),
-            now=self._loop.time(),
-            check=self._check,
-            check_text=lambda text: check_text(
-                text, self._settings, clean=self._settings.clean_text
-            ),
-            authorized=authorized(websocket.scope),
-            accepts=lambda key: accepts(self._settings, key),
-            sentences=websocket.query_params.get("auto_mode", "").lower() in ("true", "1"),
-        )
         self._over = asyncio.Event()
-        self._sender = Sender(websocket, self._settings.send_timeout_s, self._over.set)
+        self._sender = Sender(websocket, service.settings.send_timeout_s, self._over.set)
         self._spoken: dict[int, _Spoken] = {}
         self._stopping: set[asyncio.Task[None]] = set()  # dropped, but not quite ended
 
@@ -127,31 +121,41 @@ class ElevenLabsSocket:
             await asyncio.wait(before)
         try:
             try:
-                await self._make(begin)
-                actions = self._protocol.ended(begin.index, self._loop.time())
+                stats = await self._make(begin)
+                actions = self._protocol.ended(begin.index, stats, self._loop.time())
             except ClientGone:
                 raise
             except Exception as error:
-                if not isinstance(error, ServerError):
+                if not isinstance(error, InvalidRequest | Unavailable):
                     logger.error("utterance failed: %s", error, exc_info=error)
                 actions = self._protocol.failed(begin.index, error, self._loop.time())
             await self._carry_out(actions)
         except ClientGone:
             self._over.set()
 
-    async def _make(self, begin: Begin) -> None:
-        wanted = replace(self._request(), speed=begin.speed)
-        async with self._service.speak(wanted, door="elevenlabs", live=True) as utterance:
-            self._spoken[begin.index].attach(utterance)
+    async def _make(self, begin: Begin) -> SynthesisStats:
+        request, spoken, size = begin.request, self._spoken[begin.index], self._protocol.frame_bytes
+        # A text that is to be laid out as a whole is waited for; the rest is spoken as it comes.
+        live = request.text_mode != "whole"
+        if not live:
+            text = await spoken.whole_text(self._service.settings.text_timeout_s)
+            request = replace(request, text=text)
+        async with self._service.speak(request, door=self._door, live=live) as utterance:
+            info, voice = self._service.info, utterance.request.voice
+            await self._carry_out(self._protocol.begun(begin.index, info, voice))
+            if live:
+                spoken.attach(utterance)
             async for data in utterance:
-                for start in range(0, len(data), _FRAME_BYTES):
-                    part = data[start : start + _FRAME_BYTES]
+                for start in range(0, len(data), size):
+                    part = data[start : start + size]
                     await self._carry_out(self._protocol.audio(begin.index, part))
+        assert utterance.stats is not None
+        return utterance.stats
 
     async def _carry_out(self, actions: list[Action]) -> None:
         """Do what the protocol decided."""
         # What concerns synthesis comes first and without a pause: the voice must neither go on
-        # while a slow client takes its messages, nor be unknown to a close that comes meanwhile.
+        # while a slow client takes its messages, nor be unknown to a cancel that comes meanwhile.
         for action in actions:
             if isinstance(action, Begin):
                 self._begin(action)
@@ -165,6 +169,8 @@ class ElevenLabsSocket:
         for action in actions:
             if isinstance(action, SendMessage):
                 await self._sender.message(action.message)
+            elif isinstance(action, SendAudio):
+                await self._sender.audio(action.data)
             elif isinstance(action, Close):
                 await self._sender.close(action.code, action.reason)
                 self._over.set()
@@ -178,26 +184,18 @@ class ElevenLabsSocket:
         self._spoken[begin.index] = _Spoken(task)
         task.add_done_callback(lambda _: self._spoken.pop(begin.index, None))
 
-    def _request(self) -> SynthesisRequest:
-        if isinstance(self._wanted, ServerError):
-            raise self._wanted
-        return self._wanted
-
-    def _check(self) -> None:
-        """Refuse a connection that asks for what the voice does not have."""
-        self._service.check(self._request(), live=True)
-
 
 class _Spoken:
-    """An utterance, and what is written for it before it has a slot."""
+    """An utterance, and what is written for it before it takes text."""
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self.task = task
         self._utterance: Utterance | None = None
         self._early: list[Push | Flush | End] = []
+        self._written = asyncio.Event()
 
     def attach(self, utterance: Utterance) -> None:
-        """The utterance has begun."""
+        """The utterance has begun, and takes text."""
         self._utterance = utterance
         early, self._early = self._early, []
         for action in early:
@@ -205,6 +203,7 @@ class _Spoken:
 
     def give(self, action: Push | Flush | End) -> None:
         """Text, or what becomes of it."""
+        self._written.set()
         if self._utterance is None:
             self._early.append(action)
         elif isinstance(action, Push):
@@ -214,37 +213,16 @@ class _Spoken:
         else:
             self._utterance.finish_text()
 
+    async def whole_text(self, patience_s: float) -> str:
+        """The text, once it is complete.
 
-def _request(voice: str, query: Mapping[str, str], settings: Settings) -> SynthesisRequest:
-    """What the address of a connection asks for; its text and speed come later."""
-    options = parse_options(
-        {
-            "voice": voice,
-            "language": query.get("language_code") or None,
-            "seed": _whole_number(query, "seed"),
-        }
-    )
-    output = parse_output_format(query.get("output_format") or DEFAULT_OUTPUT_FORMAT)
-    return build_request("", options, settings, output=output)
-
-
-def _inactivity(query: Mapping[str, str]) -> int:
-    """Seconds without a message that close a context; longer than the longest means the longest."""
-    seconds = _whole_number(query, "inactivity_timeout")
-    if seconds is None:
-        return _DEFAULT_INACTIVITY_S
-    if seconds < 1:
-        raise InvalidRequest(
-            f"inactivity_timeout is {seconds}: expected 1 to {_LONGEST_INACTIVITY_S} seconds",
-            param="inactivity_timeout",
-        )
-    return min(seconds, _LONGEST_INACTIVITY_S)
-
-
-def _whole_number(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise InvalidRequest(f"{name} is {ascii(text)[:40]}: expected a whole number", param=name)
-    return int(text)
+        Raises TextTimeout when nothing more of it came for so long.
+        """
+        while not (self._early and isinstance(self._early[-1], End)):
+            self._written.clear()
+            if not await within(self._written.wait(), patience_s):
+                raise TextTimeout(
+                    f"no text came for {patience_s:g} s: expected more text, or its end",
+                    param="text",
+                )
+        return "".join(action.text for action in self._early if isinstance(action, Push))

@@ -39,7 +39,7 @@ from wyoming.tts import (
     SynthesizeStopped,
 )
 
-from kazeia_server.doors.wyoming_protocol import (
+from kazeia_server.doors.wyoming.messages import (
     EventDecoder,
     IdleTimeout,
     PingData,
@@ -60,7 +60,6 @@ from kazeia_server.errors import (
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.ops.sessions import SessionLimit
-from kazeia_server.requests import build_request
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
@@ -385,12 +384,12 @@ class _Connection:
         info = self._service.info
         options = speech_options(job.asked, info)
         if isinstance(text, str):
-            request = build_request(text, options, self._settings)
+            request = options.request(text, self._settings)
             with self._busy():
                 async with self._service.speak(request, door="wyoming") as utterance:
                     await self._send_audio(utterance, info.sample_rate)
             return
-        request = build_request("", options, self._settings)
+        request = options.request("", self._settings)
         self._service.check(request, live=True)  # an unknown voice need not wait for text
         if await text.visible():  # a slot is not taken before there is something to say
             with self._busy():

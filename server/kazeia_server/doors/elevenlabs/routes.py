@@ -8,28 +8,41 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response, WebSocket
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
+from starlette.routing import Match
+from starlette.types import Scope
 
 from kazeia_server.audio.formats import ELEVENLABS_FORMATS, parse_output_format
-from kazeia_server.doors.elevenlabs_messages import speed_of
-from kazeia_server.doors.elevenlabs_protocol import MultiContext, Protocol, SingleContext
-from kazeia_server.doors.elevenlabs_socket import DEFAULT_OUTPUT_FORMAT, ElevenLabsSocket
+from kazeia_server.doors.elevenlabs.messages import speed_of
+from kazeia_server.doors.elevenlabs.protocol import Limits, MultiContext, Protocol, SingleContext
+from kazeia_server.doors.fields import MAX_NAME_CHARS, MAX_SEED, parse_options
 from kazeia_server.doors.http import body_docs, read_json, service_of, speech_response
-from kazeia_server.errors import Busy, UnknownVoice, error_body
+from kazeia_server.doors.socket import serve_socket
+from kazeia_server.errors import InvalidRequest, ServerError, UnknownVoice, error_body
+from kazeia_server.ops.auth import accepts, authorized
 from kazeia_server.ops.failures import error_docs
-from kazeia_server.requests import build_request, parse_options
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisRequest
+from kazeia_server.settings import Settings
+from kazeia_server.synthesis.check import check_text
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
+from kazeia_server.voices.backend import BackendInfo
 
-__all__ = ["SpeechBody", "model_entries", "router", "voice_entry"]
+__all__ = ["SpeechBody", "router"]
 
 router = APIRouter(tags=["ElevenLabs"])
 
+_DEFAULT_OUTPUT_FORMAT = "mp3_44100_128"
+_DEFAULT_INACTIVITY_S = 20
+_LONGEST_INACTIVITY_S = 180
 _LINE_BYTES = 24 << 10  # a multiple of 6: whole samples, and base64 without padding
 _NO_ALIGNMENT = {"alignment": None, "normalized_alignment": None}
 
@@ -42,10 +55,12 @@ class SpeechBody(BaseModel):
     text: str = Field(description="what to say")
     model_id: str | None = Field(default=None, description="any; the server has one model")
     language_code: str | None = Field(
-        default=None, max_length=200, description='ISO 639-1, like "fr"; none: by the text'
+        default=None,
+        max_length=MAX_NAME_CHARS,
+        description='ISO 639-1, like "fr"; none: by the text',
     )
     seed: int | None = Field(
-        default=None, ge=0, le=2**63 - 1, description="same seed, same audio; 0"
+        default=None, ge=0, le=MAX_SEED, description="same seed, same audio; 0"
     )
     voice_settings: dict[str, Any] | None = Field(
         default=None,
@@ -53,7 +68,9 @@ class SpeechBody(BaseModel):
     )
 
 
-_VoiceId = Annotated[str, Path(description="a voice_id of GET /v1/voices", max_length=200)]
+_VoiceId = Annotated[
+    str, Path(description="a voice_id of GET /v1/voices", max_length=MAX_NAME_CHARS)
+]
 _OutputFormat = Annotated[
     str,
     Query(
@@ -96,7 +113,7 @@ def _answers(content: dict[str, Any], description: str) -> dict[int | str, dict[
     openapi_extra=_BODY,
 )
 async def convert(
-    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The answer begins when all of it has been made."""
     wanted = await _wanted(request, voice_id, output_format)
@@ -111,7 +128,7 @@ async def convert(
     openapi_extra=_BODY,
 )
 async def stream(
-    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The answer begins with the first audio."""
     wanted = await _wanted(request, voice_id, output_format)
@@ -128,7 +145,7 @@ async def stream(
     openapi_extra=_BODY,
 )
 async def convert_with_timestamps(
-    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The timestamps are null: our voices do not tell them."""
     wanted = await _wanted(request, voice_id, output_format)
@@ -153,7 +170,7 @@ async def convert_with_timestamps(
     openapi_extra=_BODY,
 )
 async def stream_with_timestamps(
-    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = DEFAULT_OUTPUT_FORMAT
+    request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The timestamps are null: our voices do not tell them."""
     wanted = await _wanted(request, voice_id, output_format)
@@ -181,7 +198,7 @@ async def voice(request: Request, voice_id: _VoiceId) -> Any:
         found = service.check(SynthesisRequest(text="", voice=voice_id), live=True).voice
     except UnknownVoice as error:
         return JSONResponse(error_body(error), 404)
-    return voice_entry(found or "", service.info)
+    return _voice_entry(found or "", service.info)
 
 
 @router.get(
@@ -191,12 +208,12 @@ async def voice(request: Request, voice_id: _VoiceId) -> Any:
 )
 async def search_voices(
     request: Request,
-    search: Annotated[str, Query(description="a part of the name", max_length=200)] = "",
+    search: Annotated[str, Query(description="a part of the name", max_length=MAX_NAME_CHARS)] = "",
 ) -> dict[str, Any]:
     """All of them on one page."""
     info = service_of(request).info
     found = [
-        voice_entry(name, info) for name in info.voices if search.casefold() in name.casefold()
+        _voice_entry(name, info) for name in info.voices if search.casefold() in name.casefold()
     ]
     return {
         "voices": found,
@@ -204,6 +221,25 @@ async def search_voices(
         "total_count": len(found),
         "next_page_token": None,
     }
+
+
+class _WithTheirKey(APIRoute):
+    """A route for those who send `xi-api-key`: at its address others expect another answer."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if "xi-api-key" not in Headers(scope=scope):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+async def models(request: Request) -> list[dict[str, Any]]:
+    """The one model there is."""
+    return _model_entries(service_of(request).info)
+
+
+router.add_api_route(
+    "/v1/models", models, include_in_schema=False, route_class_override=_WithTheirKey
+)
 
 
 @router.websocket("/v1/text-to-speech/{voice_id}/stream-input")
@@ -218,7 +254,7 @@ async def multi_stream_input(websocket: WebSocket, voice_id: str) -> None:
     await _serve(websocket, voice_id, MultiContext)
 
 
-def voice_entry(name: str, info: BackendInfo) -> dict[str, Any]:
+def _voice_entry(name: str, info: BackendInfo) -> dict[str, Any]:
     """A voice as ElevenLabs clients read it."""
     return {
         "voice_id": name,
@@ -230,7 +266,7 @@ def voice_entry(name: str, info: BackendInfo) -> dict[str, Any]:
     }
 
 
-def model_entries(info: BackendInfo) -> list[dict[str, Any]]:
+def _model_entries(info: BackendInfo) -> list[dict[str, Any]]:
     """The answer to ElevenLabs' GET /v1/models, a list where OpenAI's is an object."""
     return [
         {
@@ -257,7 +293,7 @@ async def _wanted(request: Request, voice_id: str, output_format: str) -> Synthe
         }
     )
     output = parse_output_format(output_format)
-    return build_request(body.text, options, settings, output=output)
+    return options.request(body.text, settings, output=output)
 
 
 async def _as_object(audio: AsyncIterator[bytes], _: Utterance) -> AsyncIterator[bytes]:
@@ -273,10 +309,77 @@ async def _as_lines(audio: AsyncIterator[bytes], _: Utterance) -> AsyncIterator[
 
 
 async def _serve(websocket: WebSocket, voice_id: str, kind: type[Protocol]) -> None:
-    await websocket.accept()
-    door = ElevenLabsSocket(websocket, service_of(websocket), voice_id, kind)
+    await serve_socket(websocket, partial(_protocol, websocket, voice_id, kind), door="elevenlabs")
+
+
+def _protocol(
+    websocket: WebSocket,
+    voice_id: str,
+    kind: type[Protocol],
+    service: SynthesisService,
+    now: float,
+) -> Protocol:
+    """The protocol of a connection, which refuses with the first message what cannot be served."""
+    query, settings = websocket.query_params, service.settings
+    inactivity_s, refusal = _DEFAULT_INACTIVITY_S, None
     try:
-        with websocket.app.state.sessions.session():
-            await door.run()
-    except Busy as error:
-        await door.refuse(error)
+        inactivity_s = _inactivity(query)
+    except ServerError as error:
+        refusal = error
+
+    def order() -> SynthesisRequest:
+        if refusal is not None:
+            raise refusal
+        request = _request(voice_id, query, settings)
+        service.check(request, live=True)
+        return request
+
+    return kind(
+        Limits(
+            max_message_bytes=settings.max_message_bytes,
+            max_text_chars=settings.max_text_chars,
+            inactivity_s=inactivity_s,
+            patience_s=0.9 * settings.text_timeout_s,
+        ),
+        now=now,
+        order=order,
+        check_text=partial(check_text, settings=settings, clean=settings.clean_text),
+        authorized=authorized(websocket.scope),
+        accepts=partial(accepts, settings),
+        sentences=query.get("auto_mode", "").lower() in ("true", "1"),
+    )
+
+
+def _request(voice: str, query: Mapping[str, str], settings: Settings) -> SynthesisRequest:
+    """What the address of a connection asks for; its text and speed come later."""
+    options = parse_options(
+        {
+            "voice": voice,
+            "language": query.get("language_code") or None,
+            "seed": _whole_number(query, "seed"),
+        }
+    )
+    output = parse_output_format(query.get("output_format") or _DEFAULT_OUTPUT_FORMAT)
+    return options.request("", settings, output=output)
+
+
+def _inactivity(query: Mapping[str, str]) -> int:
+    """Seconds without a message that close a context; longer than the longest means the longest."""
+    seconds = _whole_number(query, "inactivity_timeout")
+    if seconds is None:
+        return _DEFAULT_INACTIVITY_S
+    if seconds < 1:
+        raise InvalidRequest(
+            f"inactivity_timeout is {seconds}: expected 1 to {_LONGEST_INACTIVITY_S} seconds",
+            param="inactivity_timeout",
+        )
+    return min(seconds, _LONGEST_INACTIVITY_S)
+
+
+def _whole_number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        raise InvalidRequest(f"{name} is {ascii(text)[:40]}: expected a whole number", param=name)
+    return int(text)
