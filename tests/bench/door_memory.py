@@ -1,13 +1,13 @@
 """Whether clients that cut their connections leave memory behind.
 
-    python tests/bench/door_memory.py DOOR [--seconds 300] [--clients 3] [--model DIR] [--trace]
+    python tests/bench/door_memory.py DOOR [--seconds 300] [--clients 3] [--slots 2] [--model DIR]
 
 Serves on loopback in this process, has clients in another one ask DOOR (http, websocket,
 elevenlabs, multi or wyoming) for speech and reset the connection at some moment of it, and prints
-now and then what is held once everything that can be freed is freed: resident memory, Python
-objects, threads.  Without a model it makes a tiny one.  No test: the slope is
-for people to judge; caches (of prompts: 64 MB) fill first, and MALLOC_ARENA_MAX=1 takes away what
-malloc keeps for each thread.
+now and then what is held: resident memory after malloc has given back what it can (and before),
+Python objects, threads.  Without a model it makes a tiny one.  No test: the slope is for people to
+judge; caches (of prompts: 64 MB) fill first, and MALLOC_ARENA_MAX=1 takes away what malloc keeps
+for each thread.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import gc
 import json
+import logging
 import random
 import resource
 import socket
@@ -36,6 +37,7 @@ from websockets.sync.client import ClientConnection, connect
 from kazeia_server.app import create_app
 from kazeia_server.serving import SpeechServer, server_config
 from kazeia_server.settings import Settings
+from kazeia_server.synthesis.service import SynthesisService
 
 TEXT = "Hello there, this is a test of what remains. It goes on for a second sentence. And a third."
 WORDS = TEXT.split(" ")
@@ -128,6 +130,7 @@ DOORS = {
 
 def be_clients(door: str, port: int, clients: int, seconds: float) -> None:
     """Ask and cut until the time is over; print how often."""
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # of what a cut does to it
     asked = Counter[str]()
     until = time.monotonic() + seconds
 
@@ -150,16 +153,14 @@ def be_clients(door: str, port: int, clients: int, seconds: float) -> None:
 
 
 def resident_mb() -> float:
-    """Resident memory, after malloc has given back what it can."""
-    ctypes.CDLL(None).malloc_trim(0)
+    """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
-def watch(server: SpeechServer, seconds: float, trace: bool) -> None:
+def watch(service: SynthesisService, seconds: float, trace: bool) -> None:
     """Print what is held, about twenty times."""
     began = time.monotonic()
-    service = server.application.state.service
     before = Counter[str]()
     first = None
     while (passed := time.monotonic() - began) < seconds:
@@ -171,9 +172,11 @@ def watch(server: SpeechServer, seconds: float, trace: bool) -> None:
         del objects
         grown = ", ".join(f"{name} +{n}" for name, n in (kinds - before).most_common(6))
         before = kinds
+        resident = resident_mb()
+        ctypes.CDLL(None).malloc_trim(0)  # what malloc keeps for later is given back
         print(
-            f"{passed:6.0f} s  {resident_mb():7.1f} MB  {n_objects} objects  "
-            f"{threading.active_count()} threads  {service.running} running  {grown}",
+            f"{passed:6.0f} s  {resident_mb():6.1f} MB (before {resident:.1f})  {n_objects} objects"
+            f"  {threading.active_count()} threads  {service.running} running  {grown}",
             flush=True,
         )
         if trace:
@@ -202,6 +205,7 @@ def main() -> None:
     parser.add_argument("door", choices=sorted(DOORS))
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--slots", type=int, default=2, help="utterances made at once")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--trace", action="store_true", help="where Python allocated what grew")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)  # of the client's process
@@ -210,7 +214,15 @@ def main() -> None:
         be_clients(arguments.door, arguments.port, arguments.clients, arguments.seconds)
         return
     with a_model(arguments.model) as model:
-        settings = Settings(model=model, port=0, wyoming_port=0, log_level="error", threads=1)
+        settings = Settings(
+            model=model,
+            port=0,
+            wyoming_port=0,
+            log_level="error",
+            threads=1,
+            max_concurrent=arguments.slots,
+            max_queue=1000,
+        )
         app = create_app(settings)
         server = SpeechServer(server_config(app, settings), app)
         thread = threading.Thread(target=server.run)
@@ -227,7 +239,7 @@ def main() -> None:
         if arguments.trace:
             tracemalloc.start()
         try:
-            watch(server, arguments.seconds + 10, arguments.trace)
+            watch(app.state.service, arguments.seconds + 10, arguments.trace)
         finally:
             clients.wait(60)
             server.should_exit = True

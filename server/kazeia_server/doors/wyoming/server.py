@@ -283,7 +283,7 @@ class _Connection:
 
     async def refuse(self, error: Exception | None) -> None:
         """Take leave of the client, with an `error` event unless nothing is wrong."""
-        with suppress(_ClientGone, OSError):
+        with suppress(_ClientGone, OSError, RuntimeError):
             if error is not None:
                 _log_error(error)
                 await self._send(error_event(error))
@@ -429,7 +429,7 @@ class _Connection:
             watchdog = self._loop.call_later(self._settings.send_timeout_s, self._give_up)
             try:
                 await async_write_event(event, self._writer)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # RuntimeError: uvloop, already closed
                 raise _ClientGone from error
             finally:
                 watchdog.cancel()
