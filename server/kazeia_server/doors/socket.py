@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from starlette.websockets import WebSocket
 
@@ -23,12 +23,11 @@ from kazeia_server.doors.actions import (
 )
 from kazeia_server.doors.http import service_of
 from kazeia_server.doors.sending import ClientGone, Sender
-from kazeia_server.errors import Busy, InvalidRequest, ServerError, TextTimeout, Unavailable
+from kazeia_server.doors.writing import Writing
+from kazeia_server.errors import Busy, InvalidRequest, ServerError, Unavailable
 from kazeia_server.logging_ import logger
 from kazeia_server.synthesis.service import SynthesisService
-from kazeia_server.synthesis.utterance import Utterance
 from kazeia_server.voices.backend import SynthesisStats
-from kazeia_server.waiting import within
 
 __all__ = ["serve_socket"]
 
@@ -54,6 +53,14 @@ async def serve_socket(
             await connection.run()
     except Busy as error:  # only the limit of sessions gets here
         await connection.refuse(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """An utterance that has not ended."""
+
+    task: asyncio.Task[None]
+    text: Writing
 
 
 class _Connection:
@@ -134,17 +141,18 @@ class _Connection:
             self._over.set()
 
     async def _make(self, begin: Begin) -> SynthesisStats:
-        request, spoken, size = begin.request, self._spoken[begin.index], self._protocol.frame_bytes
+        request, size = begin.request, self._protocol.frame_bytes
+        text = self._spoken[begin.index].text
         # A text that is to be laid out as a whole is waited for; the rest is spoken as it comes.
         live = request.text_mode != "whole"
         if not live:
-            text = await spoken.whole_text(self._service.settings.text_timeout_s)
-            request = replace(request, text=text)
+            whole = await text.whole(self._service.settings.text_timeout_s)
+            request = replace(request, text=whole)
         async with self._service.speak(request, door=self._door, live=live) as utterance:
             info, voice = self._service.info, utterance.request.voice
             await self._carry_out(self._protocol.begun(begin.index, info, voice))
             if live:
-                spoken.attach(utterance)
+                text.attach(utterance)
             async for data in utterance:
                 for start in range(0, len(data), size):
                     part = data[start : start + size]
@@ -159,13 +167,8 @@ class _Connection:
         for action in actions:
             if isinstance(action, Begin):
                 self._begin(action)
-            elif isinstance(action, Push | Flush | End) and action.index in self._spoken:
-                self._spoken[action.index].give(action)
-            elif isinstance(action, Drop) and action.index in self._spoken:
-                task = self._spoken[action.index].task
-                task.cancel()
-                self._stopping.add(task)
-                task.add_done_callback(self._stopping.discard)
+            elif isinstance(action, Push | Flush | End | Drop) and action.index in self._spoken:
+                self._change(self._spoken[action.index], action)
         for action in actions:
             if isinstance(action, SendMessage):
                 await self._sender.message(action.message)
@@ -181,48 +184,17 @@ class _Connection:
         if begin.after is not None and begin.after in self._spoken:
             before.add(self._spoken[begin.after].task)
         task = asyncio.create_task(self._speak(begin, before))
-        self._spoken[begin.index] = _Spoken(task)
+        self._spoken[begin.index] = _Spoken(task, Writing(self._service.settings.max_text_chars))
         task.add_done_callback(lambda _: self._spoken.pop(begin.index, None))
 
-
-class _Spoken:
-    """An utterance, and what is written for it before it takes text."""
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self.task = task
-        self._utterance: Utterance | None = None
-        self._early: list[Push | Flush | End] = []
-        self._written = asyncio.Event()
-
-    def attach(self, utterance: Utterance) -> None:
-        """The utterance has begun, and takes text."""
-        self._utterance = utterance
-        early, self._early = self._early, []
-        for action in early:
-            self.give(action)
-
-    def give(self, action: Push | Flush | End) -> None:
-        """Text, or what becomes of it."""
-        self._written.set()
-        if self._utterance is None:
-            self._early.append(action)
-        elif isinstance(action, Push):
-            self._utterance.push_text(action.text)
+    def _change(self, spoken: _Spoken, action: Push | Flush | End | Drop) -> None:
+        if isinstance(action, Push):
+            spoken.text.push(action.text)
         elif isinstance(action, Flush):
-            self._utterance.flush_text()
+            spoken.text.flush()
+        elif isinstance(action, End):
+            spoken.text.finish()
         else:
-            self._utterance.finish_text()
-
-    async def whole_text(self, patience_s: float) -> str:
-        """The text, once it is complete.
-
-        Raises TextTimeout when nothing more of it came for so long.
-        """
-        while not (self._early and isinstance(self._early[-1], End)):
-            self._written.clear()
-            if not await within(self._written.wait(), patience_s):
-                raise TextTimeout(
-                    f"no text came for {patience_s:g} s: expected more text, or its end",
-                    param="text",
-                )
-        return "".join(action.text for action in self._early if isinstance(action, Push))
+            spoken.task.cancel()
+            self._stopping.add(spoken.task)
+            spoken.task.add_done_callback(self._stopping.discard)

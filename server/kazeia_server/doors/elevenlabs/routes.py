@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response, WebSocket
 from fastapi.routing import APIRoute
@@ -39,6 +39,7 @@ from kazeia_server.voices.backend import BackendInfo
 __all__ = ["SpeechBody", "router"]
 
 router = APIRouter(tags=["ElevenLabs"])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _DEFAULT_OUTPUT_FORMAT = "mp3_44100_128"
 _DEFAULT_INACTIVITY_S = 20
@@ -78,7 +79,6 @@ _OutputFormat = Annotated[
         json_schema_extra={"enum": list(ELEVENLABS_FORMATS)},
     ),
 ]
-_BODY = body_docs(SpeechBody, {"text": "Hello."})
 _ERRORS = error_docs(
     s400="the body, the voice or the format cannot be used; `param` names the field",
     s413="the body is too large",
@@ -101,87 +101,68 @@ _TIMED_SCHEMA = {
 }
 
 
-def _answers(content: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"description": description, "content": content}, **_ERRORS}
+_TIMED = {"schema": _TIMED_SCHEMA}
+_LINES, _OBJECT = "application/x-ndjson", "application/json"
 
 
-@router.post(
-    "/v1/text-to-speech/{voice_id}",
-    summary="Text to a complete audio file",
-    response_class=Response,
-    responses=_answers(_AUDIO, "the speech in output_format"),
-    openapi_extra=_BODY,
-)
+def _speaks(path: str, summary: str, answer: str, content: dict[str, Any]) -> Callable[[_F], _F]:
+    """A route that answers with speech."""
+    return router.post(
+        f"/v1/text-to-speech/{{voice_id}}{path}",
+        summary=summary,
+        response_class=Response,
+        responses={200: {"description": answer, "content": content}, **_ERRORS},
+        openapi_extra=body_docs(SpeechBody, {"text": "Hello."}),
+    )
+
+
+@_speaks("", "Text to a complete audio file", "the speech in output_format", _AUDIO)
 async def convert(
     request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The answer begins when all of it has been made."""
-    wanted = await _wanted(request, voice_id, output_format)
-    return await speech_response(request, wanted, door="elevenlabs", streamed=False)
+    return await _speech(request, voice_id, output_format, streamed=False)
 
 
-@router.post(
-    "/v1/text-to-speech/{voice_id}/stream",
-    summary="Text to audio as it is made",
-    response_class=Response,
-    responses=_answers(_AUDIO, "the speech in output_format, as it is made"),
-    openapi_extra=_BODY,
+@_speaks(
+    "/stream",
+    "Text to audio as it is made",
+    "the speech in output_format, as it is made",
+    _AUDIO,
 )
 async def stream(
     request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The answer begins with the first audio."""
-    wanted = await _wanted(request, voice_id, output_format)
-    return await speech_response(request, wanted, door="elevenlabs", streamed=True)
+    return await _speech(request, voice_id, output_format, streamed=True)
 
 
-@router.post(
-    "/v1/text-to-speech/{voice_id}/with-timestamps",
-    summary="Text to a complete audio file in JSON",
-    response_class=Response,
-    responses=_answers(
-        {"application/json": {"schema": _TIMED_SCHEMA}}, "the speech; without timestamps"
-    ),
-    openapi_extra=_BODY,
+@_speaks(
+    "/with-timestamps",
+    "Text to a complete audio file in JSON",
+    "the speech; without timestamps",
+    {_OBJECT: _TIMED},
 )
 async def convert_with_timestamps(
     request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The timestamps are null: our voices do not tell them."""
-    wanted = await _wanted(request, voice_id, output_format)
-    return await speech_response(
-        request,
-        wanted,
-        door="elevenlabs",
-        streamed=False,
-        wrap=_as_object,
-        media_type="application/json",
-    )
+    wrapped = {"wrap": _as_object, "media_type": _OBJECT}
+    return await _speech(request, voice_id, output_format, streamed=False, **wrapped)
 
 
-@router.post(
-    "/v1/text-to-speech/{voice_id}/stream/with-timestamps",
-    summary="Text to lines of JSON with audio as it is made",
-    response_class=Response,
-    responses=_answers(
-        {"application/x-ndjson": {"schema": _TIMED_SCHEMA}},
-        "one object a line; without timestamps",
-    ),
-    openapi_extra=_BODY,
+@_speaks(
+    "/stream/with-timestamps",
+    "Text to lines of JSON with audio as it is made",
+    "one object a line; without timestamps",
+    {_LINES: _TIMED},
 )
 async def stream_with_timestamps(
     request: Request, voice_id: _VoiceId, output_format: _OutputFormat = _DEFAULT_OUTPUT_FORMAT
 ) -> Response:
     """The timestamps are null: our voices do not tell them."""
-    wanted = await _wanted(request, voice_id, output_format)
-    return await speech_response(
-        request,
-        wanted,
-        door="elevenlabs",
-        streamed=True,
-        wrap=_as_lines,
-        media_type="application/x-ndjson",
-    )
+    wrapped = {"wrap": _as_lines, "media_type": _LINES}
+    return await _speech(request, voice_id, output_format, streamed=True, **wrapped)
 
 
 @router.get(
@@ -233,8 +214,18 @@ class _WithTheirKey(APIRoute):
 
 
 async def models(request: Request) -> list[dict[str, Any]]:
-    """The one model there is."""
-    return _model_entries(service_of(request).info)
+    """The one model there is; where OpenAI answers with an object this is a list."""
+    info = service_of(request).info
+    return [
+        {
+            "model_id": info.name,
+            "name": info.name,
+            "description": info.description,
+            "can_do_text_to_speech": True,
+            "can_do_voice_conversion": False,
+            "languages": [{"language_id": name, "name": name} for name in info.languages],
+        }
+    ]
 
 
 router.add_api_route(
@@ -266,24 +257,10 @@ def _voice_entry(name: str, info: BackendInfo) -> dict[str, Any]:
     }
 
 
-def _model_entries(info: BackendInfo) -> list[dict[str, Any]]:
-    """The answer to ElevenLabs' GET /v1/models, a list where OpenAI's is an object."""
-    return [
-        {
-            "model_id": info.name,
-            "name": info.name,
-            "description": info.description,
-            "can_do_text_to_speech": True,
-            "can_do_voice_conversion": False,
-            "languages": [{"language_id": name, "name": name} for name in info.languages],
-        }
-    ]
-
-
-async def _wanted(request: Request, voice_id: str, output_format: str) -> SynthesisRequest:
-    """What a request asks for, with the settings' defaults."""
+async def _speech(
+    request: Request, voice_id: str, output_format: str, *, streamed: bool, **wrapped: Any
+) -> Response:
     body = await read_json(request, SpeechBody)
-    settings = service_of(request).settings
     options = parse_options(
         {
             "voice": voice_id,
@@ -293,7 +270,8 @@ async def _wanted(request: Request, voice_id: str, output_format: str) -> Synthe
         }
     )
     output = parse_output_format(output_format)
-    return options.request(body.text, settings, output=output)
+    wanted = options.request(body.text, service_of(request).settings, output=output)
+    return await speech_response(request, wanted, door="elevenlabs", streamed=streamed, **wrapped)
 
 
 async def _as_object(audio: AsyncIterator[bytes], _: Utterance) -> AsyncIterator[bytes]:

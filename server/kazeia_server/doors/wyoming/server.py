@@ -39,6 +39,7 @@ from wyoming.tts import (
     SynthesizeStopped,
 )
 
+from kazeia_server.doors.writing import Writing
 from kazeia_server.doors.wyoming.messages import (
     EventDecoder,
     IdleTimeout,
@@ -56,14 +57,12 @@ from kazeia_server.errors import (
     InvalidRequest,
     ServerError,
     ShuttingDown,
-    TextTooLong,
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
-from kazeia_server.text.segment import has_content
 from kazeia_server.waiting import within
 
 __all__ = ["WyomingServer", "start_wyoming"]
@@ -167,66 +166,12 @@ class _ClientGone(Exception):
     """Nothing more can be sent or received."""
 
 
-class _LiveText:
-    """The text of a streaming request: kept until an utterance takes it, passed on afterwards."""
-
-    def __init__(self, max_chars: int) -> None:
-        self.finished = asyncio.Event()
-        self._max_chars = max_chars
-        self._n_chars = 0
-        self._early: list[str] = []
-        self._utterance: Utterance | None = None
-        self._decided = asyncio.Event()  # there is visible text, or will be none
-
-    def push(self, text: str) -> None:
-        """More text, as it is.  Raises TextTooLong."""
-        if not text:  # costs nothing, so that no number of them costs anything
-            return
-        self._n_chars += len(text)
-        if self._n_chars > self._max_chars:
-            raise TextTooLong(
-                f"the text has more than {self._max_chars} characters, as many as are accepted",
-                param="text",
-            )
-        if self._utterance is not None:
-            self._utterance.push_text(text)
-        elif not self.finished.is_set():
-            self._early.append(text)
-            if has_content(text):
-                self._decided.set()
-
-    def finish(self) -> None:
-        """The text is complete."""
-        self.finished.set()
-        self._decided.set()
-        if self._utterance is not None:
-            self._utterance.finish_text()
-
-    async def visible(self) -> bool:
-        """Wait for visible text; False when the text ends without any."""
-        await self._decided.wait()
-        return any(map(has_content, self._early))
-
-    @contextmanager
-    def spoken_by(self, utterance: Utterance) -> Iterator[None]:
-        """Give the text to `utterance`, what comes later as it comes."""
-        utterance.push_text("".join(self._early))
-        self._early = []
-        if self.finished.is_set():
-            utterance.finish_text()
-        self._utterance = utterance
-        try:
-            yield
-        finally:
-            self._utterance = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """Something to speak."""
 
     asked: StartData
-    text: str | _LiveText
+    text: str | Writing
 
 
 class _Connection:
@@ -246,7 +191,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._n_jobs = 0  # that wait or are being spoken
-        self._live: _LiveText | None = None  # open for more text
+        self._live: Writing | None = None  # open for more text
         self._speaking = False
         self._draining = False
         self._over = asyncio.Event()
@@ -348,7 +293,7 @@ class _Connection:
         elif SynthesizeStart.is_type(kind):
             if self._live is not None:
                 raise InvalidRequest("synthesize-start again: expected synthesize-stop before it")
-            live = _LiveText(self._settings.max_text_chars)
+            live = Writing(self._settings.max_text_chars)
             self._add(_Job(read_data(event, StartData), live))
             self._live = live
         elif SynthesizeChunk.is_type(kind):
@@ -359,7 +304,7 @@ class _Connection:
         else:
             logger.debug("a Wyoming event of type %s is passed over", ascii(kind)[:60])
 
-    def _open_text(self, kind: str) -> _LiveText:
+    def _open_text(self, kind: str) -> Writing:
         if self._live is None:
             raise InvalidRequest(f"{kind} without synthesize-start before it")
         return self._live
@@ -394,9 +339,9 @@ class _Connection:
         if await text.visible():  # a slot is not taken before there is something to say
             with self._busy():
                 async with self._service.speak(request, door="wyoming", live=True) as utterance:
-                    with text.spoken_by(utterance):
-                        await self._send_audio(utterance, info.sample_rate)
-        await text.finished.wait()  # speech that was cut may be over before its text
+                    text.attach(utterance)
+                    await self._send_audio(utterance, info.sample_rate)
+        await text.complete.wait()  # speech that was cut may be over before its text
         await self._send(SynthesizeStopped().event())
 
     async def _send_audio(self, utterance: Utterance, rate: int) -> None:
