@@ -13,9 +13,7 @@ import time
 from contextvars import ContextVar
 from typing import Any, Literal
 
-__all__ = ["LEVELS", "configure_logging", "current_request_id", "logger"]
-
-LEVELS = ("debug", "info", "warning", "error")
+__all__ = ["configure_logging", "current_request_id", "logger"]
 
 logger = logging.getLogger("kazeia_server")
 

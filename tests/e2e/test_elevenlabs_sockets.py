@@ -14,7 +14,7 @@ from typing import Any
 import av
 import pytest
 from fake_voice import FRAME, RATE, FakeVoice
-from live import Live, at_rest, serving, stalled_client, until
+from live import Live, serving, until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -319,42 +319,6 @@ def test_a_client_that_vanishes_frees_everything(polite: bool, waiting: bool) ->
         with client(live) as user:
             user.speak("a")
             assert user.until_final("a") == said(2)
-
-
-def stalled(live: Live) -> socket.socket:
-    """A client that asks for speech and then never reads."""
-    path = "/v1/text-to-speech/anna/multi-stream-input?output_format=pcm_48000"
-    asks = {"text": "endless. ", "context_id": "a"}, {"context_id": "a", "flush": True}
-    return stalled_client(live, path, *asks)
-
-
-def test_a_reader_that_never_reads_is_dropped() -> None:
-    voice = FakeVoice(n_chunks=None)
-    with serving(voice, max_concurrent=1, send_timeout_s=0.5) as live:
-        raw = stalled(live)
-        try:
-            until(lambda: live.service.running == 1)
-            until(lambda: quiet(live, voice), 20)
-        finally:
-            raw.close()
-
-
-def test_a_slow_reader_is_bounded() -> None:
-    voice = FakeVoice(n_chunks=None)
-    with serving(voice, max_concurrent=2, send_timeout_s=60.0) as live:
-        raw = stalled(live)
-        try:
-            until(lambda: bool(voice.streams))
-            stream = voice.streams[0]
-            made = at_rest(stream)
-            voice.n_chunks = made + 5
-            with client(live) as user:
-                user.speak("a")
-                assert len(user.until_final("a")) == (made + 5) * FRAME * 2
-            assert stream.made == made
-        finally:
-            raw.close()
-        until(lambda: quiet(live, voice))
 
 
 def test_an_idle_context_gives_its_slot_back_and_speaks_again() -> None:

@@ -63,7 +63,7 @@ from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
-from kazeia_server.waiting import within
+from kazeia_server.waiting import watchdog, within
 
 __all__ = ["WyomingServer", "start_wyoming"]
 
@@ -371,13 +371,11 @@ class _Connection:
 
     async def _send(self, event: Event) -> None:
         async with self._sending:
-            watchdog = self._loop.call_later(self._settings.send_timeout_s, self._give_up)
             try:
-                await async_write_event(event, self._writer)
+                with watchdog(self._settings.send_timeout_s, self._give_up):
+                    await async_write_event(event, self._writer)
             except (OSError, RuntimeError) as error:  # RuntimeError: uvloop, already closed
                 raise _ClientGone from error
-            finally:
-                watchdog.cancel()
 
     def _give_up(self) -> None:
         logger.warning(
