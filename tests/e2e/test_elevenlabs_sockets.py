@@ -283,6 +283,8 @@ def test_bad_messages_keep_the_socket() -> None:
             "hello",
             "[]",
             '{"text": 1}',
+            '{"text": null}',
+            '{"txt": "Hello."}',
             '{"text": "a", "context_id": {}}',
             '{"text": "\\ud800", "context_id": "a"}',
             '{"text": "a", "context_id": "a", "voice_settings": {"speed": 99}}',
@@ -296,6 +298,7 @@ def test_bad_messages_keep_the_socket() -> None:
             user.socket.send(message)
             assert "error" in user.receive()
             assert user.errors[-1]["error"] != "internal_error"
+            assert "code" not in user.errors[-1]  # of a close frame
         user.speak("b")
         assert user.until_final("b") == said(1)
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from kazeia_server.audio.formats import PCM, OutputFormat
-from kazeia_server.errors import InvalidRequest, describe_validation
+from kazeia_server.errors import InvalidRequest, PayloadTooLarge, describe_validation
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.request import SynthesisRequest, build_request
 from kazeia_server.text.pieces import Split
@@ -24,6 +24,7 @@ __all__ = [
     "SpeechOptions",
     "Speed",
     "TaskType",
+    "check_size",
     "check_task",
     "json_object",
     "parse_json",
@@ -113,6 +114,14 @@ def parse_options(values: dict[str, Any]) -> SpeechOptions:
     Raises InvalidRequest saying which is wrong and what was expected.
     """
     return validated(SpeechOptions, values, what="the options")
+
+
+def check_size(message: str, limit: int) -> None:
+    """Raise PayloadTooLarge for a message of more than `limit` bytes."""
+    if len(message) > limit or len(message.encode()) > limit:
+        raise PayloadTooLarge(
+            f"a message may have {limit} bytes; send long text in several messages"
+        )
 
 
 def json_object(data: str | bytes, what: str | None = None) -> dict[str, Any]:

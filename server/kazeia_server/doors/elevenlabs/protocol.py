@@ -45,11 +45,10 @@ from kazeia_server.doors.elevenlabs.messages import (
     parse_message,
     speed_of,
 )
-from kazeia_server.doors.fields import json_object
+from kazeia_server.doors.fields import check_size, json_object
 from kazeia_server.errors import (
     Busy,
     InvalidRequest,
-    PayloadTooLarge,
     ServerError,
     TextTimeout,
     TextTooLong,
@@ -260,12 +259,8 @@ class Protocol(ABC):
 
     def _admit(self, data: str) -> dict[str, Any]:
         """The fields of a message from a client that may send it."""
-        limit = self._limits.max_message_bytes
         try:
-            if len(data) > limit or len(data.encode()) > limit:
-                raise PayloadTooLarge(
-                    f"a message may have {limit} bytes; send long text in several messages"
-                )
+            check_size(data, self._limits.max_message_bytes)
             fields = json_object(data)
         except InvalidRequest as error:
             if self._authorized:

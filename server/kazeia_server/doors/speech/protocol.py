@@ -23,7 +23,7 @@ from kazeia_server.doors.actions import (
     SendAudio,
     SendMessage,
 )
-from kazeia_server.doors.fields import validated
+from kazeia_server.doors.fields import check_size, validated
 from kazeia_server.doors.speech.messages import (
     AuthMessage,
     EmptyMessage,
@@ -38,7 +38,6 @@ from kazeia_server.doors.speech.messages import (
 from kazeia_server.errors import (
     Busy,
     InvalidRequest,
-    PayloadTooLarge,
     ServerError,
     ShuttingDown,
     TextTooLong,
@@ -114,13 +113,8 @@ class SpeechProtocol:
         if self._closed:
             return []
         self._active_at = now
-        limit = self._settings.max_message_bytes
         try:
-            if len(data) > limit or len(data.encode()) > limit:
-                raise PayloadTooLarge(
-                    f"a message may have {limit} bytes; send long text in several input.text "
-                    "messages"
-                )
+            check_size(data, self._settings.max_message_bytes)
             return self._handle(*parse_message(data))
         except Unauthorized as error:
             return self._hang_up(error)
