@@ -36,7 +36,7 @@ case " $*" in *" tests/"*) ;; *)
         tests/server/test_audio_formats.py tests/server/test_audio_pcm.py \
         tests/server/test_audio_stretch.py tests/server/test_pieces.py \
         tests/server/test_service.py tests/server/test_routes.py tests/server/test_speaker.py \
-        tests/server/test_ws_protocol.py "$@" ;;
+        tests/server/test_speech_protocol.py "$@" ;;
 esac
 # Speed and memory are not what is tested, nor whether a test ends in the time of a real processor.
 left_out='linear or time_grows or no_more_memory or nothing_behind'

@@ -10,7 +10,10 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from kazeia_server import __version__
-from kazeia_server.doors import elevenlabs, openai, page, status, synthesize
+from kazeia_server.doors import page, status
+from kazeia_server.doors.elevenlabs import routes as elevenlabs
+from kazeia_server.doors.openai import routes as openai
+from kazeia_server.doors.speech import routes as speech
 from kazeia_server.ops import docs, metrics
 from kazeia_server.ops.auth import KeyCheck
 from kazeia_server.ops.cross_site import CrossSiteCheck
@@ -21,12 +24,14 @@ from kazeia_server.ops.prefix import PathPrefix
 from kazeia_server.ops.request_ids import RequestIds
 from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings, load_settings
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisBackend
-from kazeia_server.synthesis.service import SynthesisService, load_voice
+from kazeia_server.synthesis.service import SynthesisService
+from kazeia_server.voices.backend import BackendInfo, SynthesisBackend
+from kazeia_server.voices.load import load_voice
 
 __all__ = ["create_app"]
 
-_DOORS = (synthesize, openai, elevenlabs, status, page, metrics, docs)
+# ElevenLabs' before OpenAI's: of /v1/models it takes the requests of its own clients only.
+_DOORS = (speech, elevenlabs, openai, status, page, metrics, docs)
 
 _CORS_REQUEST_HEADERS = ("Authorization", "Content-Type", "xi-api-key", "x-api-key", "x-request-id")
 _CORS_ANSWER_HEADERS = (
@@ -70,7 +75,7 @@ def create_app(
         watching = asyncio.create_task(counted.watch_loop())
         try:
             if settings.wyoming_port is not None:
-                from kazeia_server.doors.wyoming import start_wyoming
+                from kazeia_server.doors.wyoming.server import start_wyoming
 
                 app.state.wyoming = await start_wyoming(service, settings, sessions)
             yield

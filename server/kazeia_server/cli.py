@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from kazeia_server.settings import Settings
-    from kazeia_server.synthesis.backend import SynthesisStats
+    from kazeia_server.voices.backend import SynthesisStats
 
 __all__ = ["app", "main"]
 

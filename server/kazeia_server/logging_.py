@@ -10,13 +10,15 @@ import json
 import logging
 import sys
 import time
+from contextvars import ContextVar
 from typing import Any, Literal
 
-__all__ = ["LEVELS", "configure_logging", "logger"]
-
-LEVELS = ("debug", "info", "warning", "error")
+__all__ = ["configure_logging", "current_request_id", "logger"]
 
 logger = logging.getLogger("kazeia_server")
+
+# Of the request or connection in whose task a record is made.
+current_request_id: ContextVar[str | None] = ContextVar("kazeia_request_id", default=None)
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
@@ -56,7 +58,7 @@ class _ConsoleFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record).translate(_VISIBLE)
-        request_id = _request_id()
+        request_id = current_request_id.get()
         return line if request_id is None else f"{line} [{request_id}]"
 
 
@@ -72,7 +74,7 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        request_id = _request_id()
+        request_id = current_request_id.get()
         if request_id is not None:
             entry["request_id"] = request_id
         for name, value in vars(record).items():
@@ -81,12 +83,6 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
-
-
-def _request_id() -> str | None:
-    from kazeia_server.ops.request_ids import current_request_id
-
-    return current_request_id()
 
 
 def _not_chatter(record: logging.LogRecord) -> bool:

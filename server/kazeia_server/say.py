@@ -16,13 +16,15 @@ from kazeia_client.playback import Player
 from kazeia_server.audio.encode import open_encoder
 from kazeia_server.audio.formats import FormatName, OutputFormat
 from kazeia_server.audio.pcm import wav_header
+from kazeia_server.doors.fields import parse_options
 from kazeia_server.errors import InvalidRequest
-from kazeia_server.requests import build_request, check_request, check_text, parse_options
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisBackend, SynthesisRequest, SynthesisStats
+from kazeia_server.synthesis.check import check_request, check_text
 from kazeia_server.synthesis.pieces import TextFront, WholeText
-from kazeia_server.synthesis.service import load_voice
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.speaker import Speaker
+from kazeia_server.voices.backend import SynthesisBackend, SynthesisStats
+from kazeia_server.voices.load import load_voice
 
 __all__ = ["say"]
 
@@ -47,7 +49,7 @@ def say(
         wanted = format_of_file(output)
         with closing(load_voice(settings)) as backend:
             info = backend.info
-            request = check_request(build_request(text, parsed, settings), info, settings)
+            request = check_request(parsed.request(text, settings), info, settings)
             name = f", voice {request.voice}" if request.voice else ""
             tell(f"speaking: {info.description}{name}")
             player = None

@@ -19,7 +19,8 @@ from kazeia_server.errors import ServerError
 from kazeia_server.logging_ import configure_logging, logger
 from kazeia_server.ops.connections import BoundedHttp
 from kazeia_server.settings import PREFIX, Settings
-from kazeia_server.synthesis.service import SynthesisService, describe_voice
+from kazeia_server.synthesis.service import SynthesisService
+from kazeia_server.voices.load import describe_voice
 
 __all__ = ["SpeechServer", "run_server", "server_config"]
 

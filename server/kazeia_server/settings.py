@@ -75,15 +75,18 @@ class Settings(BaseSettings):
     cp_cache: bool = Field(
         default=True, description="0: the code predictor recomputes (slow, the oracle)"
     )
-    temp: float = Field(default=0.9, ge=0.0, le=10.0, description="default temperature")
-    topk: int = Field(default=50, ge=0, le=100_000, description="default top-k; 0: off")
-    topp: float = Field(default=1.0, gt=0.0, le=1.0, description="default top-p; 1: off")
-    repp: float = Field(
-        default=1.05, ge=0.1, le=10.0, description="default repetition penalty; 1: off"
+    # Sampling of a request that does not choose; none: as the engine does by itself.
+    temp: float | None = Field(default=None, ge=0.0, le=10.0, description="default temperature")
+    topk: int | None = Field(default=None, ge=0, le=100_000, description="default top-k; 0: off")
+    topp: float | None = Field(default=None, gt=0.0, le=1.0, description="default top-p; 1: off")
+    repp: float | None = Field(
+        default=None, ge=0.1, le=10.0, description="default repetition penalty; 1: off"
     )
-    cp_temp: float = Field(default=0.9, ge=0.0, le=10.0, description="code predictor temperature")
-    cp_topk: int = Field(default=50, ge=0, le=100_000, description="code predictor top-k")
-    cp_topp: float = Field(default=1.0, gt=0.0, le=1.0, description="code predictor top-p")
+    cp_temp: float | None = Field(
+        default=None, ge=0.0, le=10.0, description="code predictor temperature"
+    )
+    cp_topk: int | None = Field(default=None, ge=0, le=100_000, description="code predictor top-k")
+    cp_topp: float | None = Field(default=None, gt=0.0, le=1.0, description="code predictor top-p")
     cp_repp: float = Field(
         default=1.0,
         ge=1.0,

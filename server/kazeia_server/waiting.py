@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["within"]
+__all__ = ["watchdog", "within"]
 
 
 async def within(work: Coroutine[Any, Any, Any], seconds: float) -> bool:
@@ -29,3 +29,16 @@ async def within(work: Coroutine[Any, Any, Any], seconds: float) -> bool:
     with suppress(asyncio.CancelledError):
         await asyncio.wait({task})
     return False
+
+
+@contextmanager
+def watchdog(seconds: float, bark: Callable[[], None]) -> Iterator[None]:
+    """Call `bark` if the block lasts longer.
+
+    For what must not be cancelled half-way, nor be a task of its own each time.
+    """
+    waiting = asyncio.get_running_loop().call_later(seconds, bark)
+    try:
+        yield
+    finally:
+        waiting.cancel()

@@ -25,17 +25,11 @@ from kazeia_client import (
     UsageError,
 )
 from kazeia_client.protocol import SessionProtocol, Work
-from kazeia_server.doors.ws_protocol import (
-    Action,
-    Job,
-    Protocol,
-    SendAudio,
-    SendMessage,
-    Speak,
-    Stop,
-)
+from kazeia_server.doors.actions import Action, Begin, Drop, Push, SendAudio, SendMessage
+from kazeia_server.doors.speech.protocol import SpeechProtocol
 from kazeia_server.errors import EngineFailure
-from kazeia_server.synthesis.backend import SynthesisStats
+from kazeia_server.settings import Settings
+from kazeia_server.voices.backend import SynthesisStats
 
 INFO = FakeVoice().info
 STATS = SynthesisStats(
@@ -60,15 +54,15 @@ class Line:
 
     def __init__(self) -> None:
         self.client = SessionProtocol()
-        self.server = Protocol(max_text_chars=60, max_message_bytes=10_000)
+        self.server = SpeechProtocol(Settings(max_text_chars=60), now=0.0)
         self.up: deque[str] = deque()
         self.down: deque[str | bytes] = deque()
-        self.job: Job | None = None
+        self.texts: dict[int, str] = {}  # of utterances begun, and neither over nor dropped
         self.utterances: list[Spoken] = []
 
     def carry_up(self) -> None:
         if self.up:
-            self._act(self.server.receive_text(self.up.popleft()))
+            self._act(self.server.receive_text(self.up.popleft(), 0.0))
 
     def carry_down(self) -> None:
         if self.down:
@@ -76,15 +70,16 @@ class Line:
 
     def voice(self, what: str) -> None:
         """The voice makes a chunk, comes to its end, or fails."""
-        if self.job is None:
+        index = next(iter(self.texts), None)
+        if index is None:
             return
+        self._act(self.server.begun(index, INFO, "anna"))
         if what == "chunk":
-            data = self.job.beginning.encode()[:32].ljust(32)
-            self._act(self.server.chunk(self.job.index, data, INFO, "anna"))
+            self._act(self.server.audio(index, self.texts[index].encode()[:32].ljust(32)))
         elif what == "end":
-            self._act(self.server.finished(self.job.index, STATS, INFO, "anna"))
+            self._act(self.server.ended(index, STATS, 0.0))
         else:
-            self._act(self.server.failed(self.job.index, EngineFailure("broke")))
+            self._act(self.server.failed(index, EngineFailure("broke"), 0.0))
 
     def settle(self) -> None:
         """Everything arrives, and the voice speaks what there is."""
@@ -107,15 +102,16 @@ class Line:
             if isinstance(action, SendMessage):
                 message = action.message
                 self.down.append(json.dumps(message))
-                ended = message["type"] in ("session.done", "error")
-                if ended and self.job and message["utterance_index"] == self.job.index:
-                    self.job = None
+                if message["type"] in ("session.done", "error"):
+                    self.texts.pop(message["utterance_index"], None)
             elif isinstance(action, SendAudio):
                 self.down.append(action.data)
-            elif isinstance(action, Speak):
-                self.job = action.job
-            elif isinstance(action, Stop):
-                self.job = None
+            elif isinstance(action, Begin):
+                self.texts[action.index] = ""
+            elif isinstance(action, Push):
+                self.texts[action.index] += action.text
+            elif isinstance(action, Drop):
+                self.texts.pop(action.index, None)
 
     def _take(self, spoken: Spoken) -> None:
         if any(isinstance(end, Exception) for end in spoken.ends):

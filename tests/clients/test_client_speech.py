@@ -28,7 +28,7 @@ from kazeia_client import (
     UsageError,
     Voice,
 )
-from kazeia_server.synthesis.service import load_voice
+from kazeia_server.voices.load import load_voice
 
 FRENCH = "Où est l'hôtel ? Ça coûte 12 €, « dès demain » – naïve cœur 😀."
 DOUBLE = Path(__file__).parent / "sounddevice_double"

@@ -11,7 +11,7 @@ from fake_voice import FRAME, RATE, FakeVoice
 from live import Live, serving, until
 
 from kazeia_server.audio.pcm import pcm16
-from kazeia_server.voice_aliases import OPENAI_VOICES
+from kazeia_server.voices.aliases import OPENAI_VOICES
 
 if TYPE_CHECKING:
     from pipecat.frames.frames import Frame

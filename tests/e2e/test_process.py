@@ -117,8 +117,8 @@ def test_say_from_pipe_to_pipe() -> None:
 
 def test_serve_speaks_on_every_door() -> None:
     with serve() as server:
-        health = server.get("/health").json()
-        assert (health["voice_source"], health["model"]) == ("built-in", None)
+        health, ready = server.get("/health").json(), server.get("/readyz").json()
+        assert (health["voice_source"], health["model"]) == ("built-in", ready["model"])
         assert server.get("/v1/voices").json()["voices"][0]["id"] == "heart"
         with httpx.Client(trust_env=False) as client:
             answer = client.post(

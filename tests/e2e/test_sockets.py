@@ -272,16 +272,21 @@ def test_a_client_that_vanishes_while_waiting_leaves_the_line() -> None:
         Session(first).send("input.cancel")
 
 
-def stalled(live: Live) -> socket.socket:
-    """A client that asks for speech and then never reads."""
-    asks = {"type": "input.text", "text": "endless"}, {"type": "input.done"}
-    return stalled_client(live, "/ws/synthesize", *asks)
+# What a client of each door sends before it never reads again.
+STALLED = {
+    "/ws/synthesize": [{"type": "input.text", "text": "endless"}, {"type": "input.done"}],
+    "/v1/text-to-speech/anna/multi-stream-input?output_format=pcm_48000": [
+        {"text": "endless. ", "context_id": "a"},
+        {"context_id": "a", "flush": True},
+    ],
+}
 
 
-def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded() -> None:
+@pytest.mark.parametrize("path", STALLED)
+def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded(path: str) -> None:
     voice = FakeVoice(n_chunks=None)
     with serving(voice, max_concurrent=2, send_timeout_s=60.0) as live:
-        raw = stalled(live)
+        raw = stalled_client(live, path, *STALLED[path])
         try:
             until(lambda: len(voice.streams) == 1)
             stream = voice.streams[0]
@@ -298,16 +303,17 @@ def test_a_slow_reader_stalls_nobody_else_and_memory_is_bounded() -> None:
             assert live.get("/health").status_code == 200
         finally:
             raw.close()
-        until(lambda: live.service.running == 0)
+        until(lambda: live.service.running == 0 and voice.open_now == 0)
 
 
-def test_a_reader_that_never_reads_is_dropped() -> None:
+@pytest.mark.parametrize("path", STALLED)
+def test_a_reader_that_never_reads_is_dropped(path: str) -> None:
     voice = FakeVoice(n_chunks=None)
     with serving(voice, max_concurrent=1, send_timeout_s=0.5) as live:
-        raw = stalled(live)
+        raw = stalled_client(live, path, *STALLED[path])
         try:
             until(lambda: live.service.running == 1)
-            until(lambda: live.service.running == 0, 10)
+            until(lambda: live.service.running == 0, 20)
             assert voice.open_now == 0
         finally:
             raw.close()

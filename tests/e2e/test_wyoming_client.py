@@ -30,7 +30,7 @@ from wyoming.tts import (
 )
 
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.service import load_voice
+from kazeia_server.voices.load import load_voice
 
 DEADLINE_S = 20.0
 SENTENCES = (

@@ -210,6 +210,31 @@ def test_close_ends_a_reader_that_waits_for_text(model: Model) -> None:
         live.finish_text()
 
 
+def test_close_does_not_wait_for_a_text_that_is_being_read(model: Model) -> None:
+    """Whoever cancels may be an event loop."""
+    with model.stream_live(**OPTIONS) as stream:
+        inside, go_on = threading.Event(), threading.Event()
+        feed = stream._text.feed
+
+        def slow_feed(text: str) -> list[int]:
+            inside.set()
+            assert go_on.wait(20)
+            return feed(text)
+
+        stream._text.feed = slow_feed  # type: ignore[method-assign]
+        writing = threading.Thread(target=stream.push_text, args=(TEXT,))
+        closing = threading.Thread(target=stream.close)
+        writing.start()
+        assert inside.wait(10)
+        closing.start()
+        closing.join(10)
+        waited = closing.is_alive()
+        go_on.set()
+        writing.join(10)
+        assert not waited
+        assert next(stream, None) is None
+
+
 def test_close_of_the_model_ends_it(golden_models: dict[str, Path]) -> None:
     model = Model.load(golden_models["custom-projected"])
     live = model.stream_live(**OPTIONS)

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from kazeia_server.synthesis.backend import (
+from kazeia_server.voices.backend import (
     AudioChunk,
     BackendInfo,
     Ended,
-    SynthesisRequest,
     SynthesisStats,
+    VoiceRequest,
 )
 
 RATE = 24_000
@@ -40,7 +40,7 @@ class FakeVoice:
 
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
-        self.requests: list[SynthesisRequest] = []
+        self.requests: list[VoiceRequest] = []
         self.streams: list[FakeStream] = []
         self.open_now = 0
         self.most_open = 0
@@ -64,10 +64,10 @@ class FakeVoice:
         """The text of every stream so far."""
         return [getattr(stream, "text", stream.request.text) for stream in self.streams]
 
-    def open(self, request: SynthesisRequest) -> FakeStream:
+    def open(self, request: VoiceRequest) -> FakeStream:
         return self._opened(FakeStream(self, request))
 
-    def open_live(self, request: SynthesisRequest) -> FakeLiveStream:
+    def open_live(self, request: VoiceRequest) -> FakeLiveStream:
         return self._opened(FakeLiveStream(self, request))
 
     def _opened(self, stream: _StreamT) -> _StreamT:
@@ -87,7 +87,7 @@ class FakeVoice:
 
 
 class FakeStream:
-    def __init__(self, voice: FakeVoice, request: SynthesisRequest) -> None:
+    def __init__(self, voice: FakeVoice, request: VoiceRequest) -> None:
         self.voice = voice
         self.request = request
         self.cancelled = threading.Event()
@@ -149,7 +149,7 @@ class FakeStream:
 class FakeLiveStream(FakeStream):
     """Speaks a chunk for every word pushed, the rest of its chunks once the text is complete."""
 
-    def __init__(self, voice: FakeVoice, request: SynthesisRequest) -> None:
+    def __init__(self, voice: FakeVoice, request: VoiceRequest) -> None:
         super().__init__(voice, request)
         self.text = ""
         self.finished = False

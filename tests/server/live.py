@@ -18,8 +18,8 @@ from websockets.sync.client import ClientConnection, connect
 from kazeia_server.app import create_app
 from kazeia_server.serving import SpeechServer, server_config
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisBackend
 from kazeia_server.synthesis.service import SynthesisService
+from kazeia_server.voices.backend import SynthesisBackend
 
 
 class Live:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kazeia_server.errors import InvalidRequest, UnknownVoice
-from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.voices.backend import VoiceRequest
 from kazeia_server.voices.builtin import SAMPLES_PER_FRAME, BuiltinStream, BuiltinVoice
 
 LONG = "The first sentence is here. The second one follows it. And then there is a third."
@@ -29,7 +29,7 @@ def read_all(stream: BuiltinStream) -> list[np.ndarray[tuple[int], np.dtype[np.f
 
 
 def speech(voice: BuiltinVoice, text: str, **options: object) -> np.ndarray[..., ...]:
-    return np.concatenate(read_all(voice.open(SynthesisRequest(text=text, **options))))  # type: ignore[arg-type]
+    return np.concatenate(read_all(voice.open(VoiceRequest(text=text, **options))))  # type: ignore[arg-type]
 
 
 def test_it_speaks(voice: BuiltinVoice) -> None:
@@ -48,7 +48,7 @@ def test_it_speaks(voice: BuiltinVoice) -> None:
 
 
 def test_the_first_sentence_is_out_before_the_last_is_made(voice: BuiltinVoice) -> None:
-    stream = voice.open(SynthesisRequest(text=LONG * 5))
+    stream = voice.open(VoiceRequest(text=LONG * 5))
     assert stream.read() is not None
     first = stream.stats
     read_all(stream)
@@ -69,13 +69,13 @@ def test_seed_decides_the_audio_and_chunking_does_not(voice: BuiltinVoice) -> No
 
 
 def test_chunk_sizes(voice: BuiltinVoice) -> None:
-    assert len(read_all(voice.open(SynthesisRequest(text=LONG, chunk=0)))) == 1
-    sizes = {len(pcm) for pcm in read_all(voice.open(SynthesisRequest(text=LONG, chunk=2)))}
+    assert len(read_all(voice.open(VoiceRequest(text=LONG, chunk=0)))) == 1
+    sizes = {len(pcm) for pcm in read_all(voice.open(VoiceRequest(text=LONG, chunk=2)))}
     assert max(sizes) == 2 * SAMPLES_PER_FRAME
 
 
 def test_max_frames_cuts_and_says_so(voice: BuiltinVoice) -> None:
-    stream = voice.open(SynthesisRequest(text=LONG, max_frames=5))
+    stream = voice.open(VoiceRequest(text=LONG, max_frames=5))
     pcm = np.concatenate(read_all(stream))
     assert len(pcm) == 5 * SAMPLES_PER_FRAME
     assert (stream.stats.ended, stream.stats.frames) == ("max_frames", 5)
@@ -83,7 +83,7 @@ def test_max_frames_cuts_and_says_so(voice: BuiltinVoice) -> None:
 
 
 def test_cancel_ends_a_long_text_soon(voice: BuiltinVoice) -> None:
-    stream = voice.open(SynthesisRequest(text=LONG * 200))
+    stream = voice.open(VoiceRequest(text=LONG * 200))
     assert stream.read() is not None
     begun = time.perf_counter()
     timer = threading.Timer(0.05, stream.cancel)
@@ -117,7 +117,7 @@ def test_several_streams_at_once_do_not_disturb_each_other(voice: BuiltinVoice) 
 @pytest.mark.parametrize("text", ["你好，世界", "***", "🙂", "\u200b.\u200b" * 0 + "***"])
 def test_text_without_anything_to_say(voice: BuiltinVoice, text: str) -> None:
     with pytest.raises(InvalidRequest, match="English"):
-        read_all(voice.open(SynthesisRequest(text=text)))
+        read_all(voice.open(VoiceRequest(text=text)))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_text_without_anything_to_say(voice: BuiltinVoice, text: str) -> None:
 )
 def test_hostile_text_never_fails_and_time_stays_linear(voice: BuiltinVoice, unit: str) -> None:
     text = unit * (2000 // len(unit))
-    stream = voice.open(SynthesisRequest(text=text, max_frames=125))
+    stream = voice.open(VoiceRequest(text=text, max_frames=125))
     begun = time.process_time()
     try:
         read_all(stream)
@@ -155,11 +155,11 @@ def test_hostile_text_never_fails_and_time_stays_linear(voice: BuiltinVoice, uni
 def test_only_voices_on_this_machine_are_offered(voice: BuiltinVoice) -> None:
     assert voice.info.default_voice in voice.info.voices
     with pytest.raises(UnknownVoice, match="heart"):
-        voice.open(SynthesisRequest(text="a", voice="nobody"))
+        voice.open(VoiceRequest(text="a", voice="nobody"))
 
 
 def test_instructions_are_not_silently_dropped(voice: BuiltinVoice) -> None:
-    stream = voice.open(SynthesisRequest(text="Hi.", instruct="angrily"))
+    stream = voice.open(VoiceRequest(text="Hi.", instruct="angrily"))
     read_all(stream)
     assert any("instructions" in warning for warning in stream.stats.warnings)
 

@@ -8,10 +8,22 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kazeia_server.doors.elevenlabs_messages import Action, Begin, Close, Drop, End, Flush, Push
-from kazeia_server.doors.elevenlabs_protocol import MAX_CONTEXTS, Limits, MultiContext
+from kazeia_server.doors.actions import (
+    Action,
+    Begin,
+    Close,
+    Drop,
+    End,
+    Flush,
+    Push,
+    SendMessage,
+)
+from kazeia_server.doors.elevenlabs.protocol import MAX_CONTEXTS, Limits, MultiContext
 from kazeia_server.errors import EngineFailure
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.voices.backend import SynthesisStats
 
+STATS = SynthesisStats(ended="eos", audio_s=0.1, frames=1, n_chunks=1, ttfb_s=0.1, rtf=0.4)
 PCM = b"\1\0" * 6
 LIMITS = Limits(max_message_bytes=2000, max_text_chars=100, inactivity_s=20.0, patience_s=50.0)
 
@@ -35,7 +47,7 @@ COMMANDS = st.lists(
 @given(COMMANDS)
 def test_what_always_holds(commands: list[tuple[str, int]]) -> None:
     """No audio outside a context; one isFinal for each; utterances begin once and end once."""
-    protocol = MultiContext(LIMITS, now=0.0)
+    protocol = MultiContext(LIMITS, now=0.0, order=lambda: SynthesisRequest(text=""))
     begun: dict[int, str] = {}
     running: set[int] = set()
     heard_of: dict[str, int] = {}  # contexts opened and not final, by name
@@ -58,7 +70,7 @@ def test_what_always_holds(commands: list[tuple[str, int]]) -> None:
                 assert action.index in running
             elif isinstance(action, Close):
                 closed = True
-            elif action.message.get("isFinal"):
+            elif isinstance(action, SendMessage) and action.message.get("isFinal"):
                 heard_of[action.message["contextId"]] -= 1
                 assert heard_of[action.message["contextId"]] >= 0
 
@@ -92,7 +104,7 @@ def test_what_always_holds(commands: list[tuple[str, int]]) -> None:
             was_running = n in running
             running.discard(n)
             actions = (
-                protocol.ended(n, now)
+                protocol.ended(n, STATS, now)
                 if command == "end"
                 else protocol.failed(n, EngineFailure("broke"), now)
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kazeia_server.doors.elevenlabs_messages import (
+from kazeia_server.doors.actions import (
     Action,
     Begin,
     Close,
@@ -18,7 +18,7 @@ from kazeia_server.doors.elevenlabs_messages import (
     Push,
     SendMessage,
 )
-from kazeia_server.doors.elevenlabs_protocol import (
+from kazeia_server.doors.elevenlabs.protocol import (
     MAX_CONTEXTS,
     Limits,
     MultiContext,
@@ -33,8 +33,11 @@ from kazeia_server.errors import (
     TextTimeout,
     UnknownVoice,
 )
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.voices.backend import SynthesisStats
 
 PCM = b"\1\0" * 6
+STATS = SynthesisStats(ended="eos", audio_s=0.1, frames=1, n_chunks=1, ttfb_s=0.1, rtf=0.4)
 LIMITS = Limits(max_message_bytes=2000, max_text_chars=100, inactivity_s=20.0, patience_s=50.0)
 
 
@@ -43,12 +46,24 @@ def refuse_nul(text: str) -> None:
         raise InvalidRequest("text holds a NUL character", param="text")
 
 
+def order() -> SynthesisRequest:
+    return SynthesisRequest(text="", voice="anna")
+
+
+OPTIONS: dict[str, Any] = {"now": 0.0, "order": order, "check_text": refuse_nul}
+
+
 def multi(**options: Any) -> MultiContext:
-    return MultiContext(LIMITS, **{"now": 0.0, "check_text": refuse_nul, **options})
+    return MultiContext(LIMITS, **{**OPTIONS, **options})
 
 
 def single(**options: Any) -> SingleContext:
-    return SingleContext(LIMITS, **{"now": 0.0, "check_text": refuse_nul, **options})
+    return SingleContext(LIMITS, **{**OPTIONS, **options})
+
+
+def begin(index: int, speed: float, after: int | None) -> Begin:
+    """The beginning of an utterance in the voice of the connection."""
+    return Begin(index, SynthesisRequest(text="", voice="anna", speed=speed), after)
 
 
 def send(protocol: Protocol, now: float = 0.0, **fields: Any) -> list[Action]:
@@ -57,10 +72,10 @@ def send(protocol: Protocol, now: float = 0.0, **fields: Any) -> list[Action]:
 
 def say(protocol: Protocol, context: str, text: str = "Hello. ", **fields: Any) -> int:
     """Write the first text of a context; the index of its utterance."""
-    begin, push = send(protocol, text=text, context_id=context, **fields)[:2]
-    assert isinstance(begin, Begin)
-    assert push == Push(begin.index, text)
-    return begin.index
+    first, push = send(protocol, text=text, context_id=context, **fields)[:2]
+    assert isinstance(first, Begin)
+    assert push == Push(first.index, text)
+    return first.index
 
 
 def messages(actions: list[Action]) -> list[dict[str, Any]]:
@@ -79,7 +94,7 @@ def test_a_turn_as_livekit_speaks_it() -> None:
     protocol = multi()
     assert send(protocol, text=" ", voice_settings={}, context_id="a") == []
     assert send(protocol, text="One sentence. ", context_id="a", flush=True) == [
-        Begin(0, 1.0, None),
+        begin(0, 1.0, None),
         Push(0, "One sentence. "),
         Flush(0),
     ]
@@ -95,20 +110,20 @@ def test_a_turn_as_livekit_speaks_it() -> None:
     assert message["normalizedAlignment"] is None
     assert send(protocol, context_id="a", close_context=True) == [End(0)]
     assert messages(protocol.audio(0, PCM))
-    assert protocol.ended(0, 3.0) == [final("a")]
-    assert protocol.ended(0, 3.0) == []
+    assert protocol.ended(0, STATS, 3.0) == [final("a")]
+    assert protocol.ended(0, STATS, 3.0) == []
 
 
 def test_a_turn_as_pipecat_speaks_it() -> None:
     protocol = multi()
     assert send(protocol, text="") == []  # keep-alive before anything else
     assert send(protocol, text=" ", context_id="a", voice_settings={"speed": 1.1}) == []
-    assert send(protocol, text="Hello.", context_id="a") == [Begin(0, 1.1, None), Push(0, "Hello.")]
+    assert send(protocol, text="Hello.", context_id="a") == [begin(0, 1.1, None), Push(0, "Hello.")]
     assert send(protocol, text="", context_id="a") == []
     assert send(protocol, text="More.", context_id="a") == [Push(0, "More.")]
     assert send(protocol, context_id="a", flush=True) == [Flush(0)]
     assert send(protocol, context_id="a", close_context=True) == [End(0)]
-    assert protocol.ended(0, 1.0) == [final("a")]
+    assert protocol.ended(0, STATS, 1.0) == [final("a")]
     assert send(protocol, close_socket=True) == [Close(1000, "close_socket")]
 
 
@@ -118,7 +133,7 @@ def test_closing_before_a_flush_is_an_interruption() -> None:
     assert messages(protocol.audio(0, PCM))
     assert send(protocol, context_id="a", close_context=True) == [Drop(0), final("a")]
     assert protocol.audio(0, PCM) == []
-    assert protocol.ended(0, 1.0) == []
+    assert protocol.ended(0, STATS, 1.0) == []
     assert protocol.failed(0, EngineFailure("late"), 1.0) == []
     assert send(protocol, context_id="a", close_context=True) == []
 
@@ -130,7 +145,7 @@ def test_closing_again_is_an_interruption() -> None:
     assert messages(protocol.audio(0, PCM))
     assert send(protocol, context_id="a", close_context=True) == [Drop(0), final("a")]
     assert protocol.audio(0, PCM) == []
-    assert protocol.ended(0, 1.0) == []
+    assert protocol.ended(0, STATS, 1.0) == []
 
 
 def test_text_written_after_the_flush_makes_closing_an_interruption() -> None:
@@ -199,7 +214,7 @@ def test_contexts_that_are_closed_do_not_count() -> None:
         say(protocol, f"c{n}", flush=True)
         assert send(protocol, context_id=f"c{n}", close_context=True) == [End(n)]
     for n in range(50):
-        assert protocol.ended(n, 1.0) == [final(f"c{n}")]
+        assert protocol.ended(n, STATS, 1.0) == [final(f"c{n}")]
 
 
 def test_contexts_are_spoken_side_by_side() -> None:
@@ -215,15 +230,15 @@ def test_an_id_can_be_used_again() -> None:
     say(protocol, "a", flush=True)
     assert send(protocol, context_id="a", close_context=True) == [End(0)]
     # The new context waits for the old one of its name: their audio must not mix.
-    assert send(protocol, text="Again. ", context_id="a") == [Begin(1, 1.0, 0), Push(1, "Again. ")]
-    assert protocol.ended(0, 1.0) == [final("a")]
+    assert send(protocol, text="Again. ", context_id="a") == [begin(1, 1.0, 0), Push(1, "Again. ")]
+    assert protocol.ended(0, STATS, 1.0) == [final("a")]
     assert messages(protocol.audio(1, PCM))
     assert send(protocol, context_id="a", close_context=True) == [Drop(1), final("a")]
 
 
 def test_messages_without_an_id_share_a_context() -> None:
     protocol = multi()
-    assert send(protocol, text="Hello. ", flush=True)[0] == Begin(0, 1.0, None)
+    assert send(protocol, text="Hello. ", flush=True)[0] == begin(0, 1.0, None)
     (message,) = messages(protocol.audio(0, PCM))
     assert message["contextId"] == "default"
     assert send(protocol, close_context=True) == [End(0)]
@@ -246,7 +261,7 @@ def test_voice_settings_may_come_before_the_text() -> None:
     protocol = multi()
     assert send(protocol, text=" ", context_id="a") == []
     assert send(protocol, text=" ", context_id="a", voice_settings={"speed": 2}) == []
-    assert send(protocol, text="Hello.", context_id="a")[0] == Begin(0, 2.0, None)
+    assert send(protocol, text="Hello.", context_id="a")[0] == begin(0, 2.0, None)
 
 
 @pytest.mark.parametrize("speed", [0.1, 5, "fast", True, [1]])
@@ -267,7 +282,7 @@ def test_close_socket_waits_for_what_was_flushed() -> None:
     assert send(protocol, close_socket=True) == [End(0), Drop(1), final("b")]
     assert send(protocol, text="Too late.", context_id="c") == []
     assert messages(protocol.audio(0, PCM))
-    assert protocol.ended(0, 1.0) == [final("a"), Close(1000, "close_socket")]
+    assert protocol.ended(0, STATS, 1.0) == [final("a"), Close(1000, "close_socket")]
     assert protocol.tick(100.0) == []
 
 
@@ -280,21 +295,22 @@ def test_what_is_still_spoken_can_be_silenced_after_close_socket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "name", "code"),
+    ("error", "name"),
     [
-        (EngineFailure("a tensor is NaN"), "engine_error", 1011),
-        (Busy("full"), "busy", 1013),
-        (ShuttingDown("bye"), "shutting_down", 1012),
-        (RuntimeError("secret"), "internal_error", 1011),
+        (EngineFailure("a tensor is NaN"), "engine_error"),
+        (Busy("full"), "busy"),
+        (ShuttingDown("bye"), "shutting_down"),
+        (RuntimeError("secret"), "internal_error"),
     ],
 )
-def test_a_failure_ends_one_context(error: Exception, name: str, code: int) -> None:
+def test_a_failure_ends_one_context(error: Exception, name: str) -> None:
     protocol = multi()
     say(protocol, "a")
     say(protocol, "b")
     failed = protocol.failed(0, error, 1.0)
     message, last = messages(failed)
-    assert (message["error"], message["code"], message["contextId"]) == (name, code, "a")
+    assert (message["error"], message["contextId"]) == (name, "a")
+    assert "code" not in message  # of a close frame: the connection stays
     assert "secret" not in message["message"]
     assert SendMessage(last) == final("a")
     assert closes(failed) == []
@@ -306,10 +322,10 @@ def test_a_failure_ends_one_context(error: Exception, name: str, code: int) -> N
 def test_an_utterance_that_ended_by_itself_leaves_its_context_open() -> None:
     protocol = multi()
     say(protocol, "a")
-    assert protocol.ended(0, 1.0) == []
-    assert send(protocol, text="More.", context_id="a") == [Begin(1, 1.0, None), Push(1, "More.")]
+    assert protocol.ended(0, STATS, 1.0) == []
+    assert send(protocol, text="More.", context_id="a") == [begin(1, 1.0, None), Push(1, "More.")]
     assert protocol.failed(1, TextTimeout("no text came"), 2.0) == []
-    assert send(protocol, text="More.", context_id="a") == [Begin(2, 1.0, None), Push(2, "More.")]
+    assert send(protocol, text="More.", context_id="a") == [begin(2, 1.0, None), Push(2, "More.")]
 
 
 def test_a_context_gives_its_slot_back_after_a_flush() -> None:
@@ -320,13 +336,13 @@ def test_a_context_gives_its_slot_back_after_a_flush() -> None:
     assert protocol.tick(3.0) == []
     # Its next text is spoken after what is still being spoken.
     assert send(protocol, 3.0, text="More. ", context_id="a") == [
-        Begin(1, 1.0, 0),
+        begin(1, 1.0, 0),
         Push(1, "More. "),
     ]
-    assert protocol.ended(0, 4.0) == []
+    assert protocol.ended(0, STATS, 4.0) == []
     assert send(protocol, 4.0, context_id="a", flush=True) == [Flush(1)]
     assert send(protocol, 4.0, context_id="a", close_context=True) == [End(1)]
-    assert protocol.ended(1, 5.0) == [final("a")]
+    assert protocol.ended(1, STATS, 5.0) == [final("a")]
 
 
 def test_text_that_stops_coming_is_spoken_and_can_still_be_interrupted() -> None:
@@ -356,7 +372,7 @@ def test_speech_is_no_silence() -> None:
     say(protocol, "a", flush=True)
     assert protocol.tick(100.0) == [End(0)]
     assert protocol.tick(200.0) == []
-    assert protocol.ended(0, 200.0) == []
+    assert protocol.ended(0, STATS, 200.0) == []
     assert protocol.tick(219.0) == []
     assert closes(protocol.tick(220.0)) == [1008]
 
@@ -379,7 +395,7 @@ def test_the_server_leaves_after_what_was_written() -> None:
     assert protocol.leave() == [End(0)]
     assert protocol.leave() == []
     assert send(protocol, text="More.", context_id="b") == []
-    actions = protocol.ended(0, 1.0)
+    actions = protocol.ended(0, STATS, 1.0)
     assert actions[0] == final("a")
     assert closes(actions) == [1012]
     assert closes(multi().leave()) == [1012]
@@ -389,7 +405,7 @@ def test_single_from_beginning_to_end() -> None:
     protocol = single()
     assert send(protocol, text=" ", voice_settings=None, generation_config={"x": [50]}) == []
     assert send(protocol, text="Hello ", try_trigger_generation=True) == [
-        Begin(0, 1.0, None),
+        begin(0, 1.0, None),
         Push(0, "Hello "),
     ]
     assert send(protocol, text=" ") == [Push(0, " ")]
@@ -398,7 +414,7 @@ def test_single_from_beginning_to_end() -> None:
     assert "contextId" not in message
     assert send(protocol, text="") == [End(0)]
     assert send(protocol, text="Too late.") == []
-    assert protocol.ended(0, 1.0) == [
+    assert protocol.ended(0, STATS, 1.0) == [
         SendMessage({"audio": None, "isFinal": True}),
         Close(1000, ""),
     ]
@@ -438,7 +454,12 @@ BAD_MESSAGES = [
     "null",
     "1",
     '"text"',
+    "{}",
     '{"text": 1}',
+    '{"text": null}',
+    '{"txt": "Hello."}',
+    '{"context_id": "a"}',
+    '{"text": "a", "voice_settings": {"speed": 9}}',
     '{"text": ["a"]}',
     '{"text": "a", "context_id": 5}',
     '{"text": "a", "flush": "yes"}',
@@ -464,7 +485,33 @@ def test_a_bad_message_costs_nothing_but_itself(make: Any, data: str) -> None:
     assert len(actions) == 1
     assert message["message"]
     assert message["error"] in ("invalid_request", "text_too_long", "payload_too_large")
-    assert send(protocol, text="Still here. ")[0] == Begin(0, 1.0, None)
+    assert "code" not in message  # of a close frame
+    assert send(protocol, text="Still here. ")[0] == begin(0, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"text": " "},
+        {"text": ""},
+        {"voice_settings": {"speed": 1.1}},
+        {"text": " ", "voice_settings": {"stability": 0.5}, "generation_config": {"x": [1]}},
+        {"flush": True},
+        {"xi_api_key": "any"},
+        {"context_id": "a", "close_context": True},
+    ],
+)
+def test_messages_without_words_are_no_mistakes(message: dict[str, Any]) -> None:
+    for protocol in (multi(), single()):
+        assert not any("error" in told for told in messages(send(protocol, **message)))
+
+
+def test_the_space_between_sentences_counts() -> None:
+    """An utterance never gets more than it takes."""
+    protocol = multi(sentences=True)
+    actions = send(protocol, text="x" * 99 + ".", context_id="a")
+    assert messages(actions)[0]["error"] == "text_too_long"
+    assert send(protocol, text="x" * 98 + ".", context_id="a")[1] == Push(0, "x" * 98 + ". ")
 
 
 @pytest.mark.parametrize("make", [multi, single])
@@ -472,12 +519,12 @@ def test_a_binary_frame_costs_nothing(make: Any) -> None:
     protocol: Protocol = make()
     (message,) = messages(protocol.receive_bytes(7, 0.0))
     assert "binary" in message["message"]
-    assert send(protocol, text="Still here. ")[0] == Begin(0, 1.0, None)
+    assert send(protocol, text="Still here. ")[0] == begin(0, 1.0, None)
 
 
 def test_unknown_fields_are_passed_over() -> None:
     assert send(multi(), text="Hi. ", context_id="a", voices=[1], generator_config=7) == [
-        Begin(0, 1.0, None),
+        begin(0, 1.0, None),
         Push(0, "Hi. "),
     ]
 
@@ -489,8 +536,8 @@ def test_text_is_bounded_until_it_is_spoken() -> None:
     (message,) = messages(actions)
     assert (message["error"], message["contextId"]) == ("text_too_long", "a")
     assert send(protocol, text="z" * 40, context_id="a") == [Push(0, "z" * 40)]
-    assert protocol.ended(0, 1.0) == []
-    assert send(protocol, text="y" * 60, context_id="a")[0] == Begin(1, 1.0, None)
+    assert protocol.ended(0, STATS, 1.0) == []
+    assert send(protocol, text="y" * 60, context_id="a")[0] == begin(1, 1.0, None)
 
 
 @pytest.mark.parametrize("field", ["xi_api_key", "xi-api-key", "authorization"])
@@ -540,19 +587,19 @@ def test_a_wrong_key_is_not_a_missing_one(
     ("error", "code"), [(UnknownVoice("unknown voice 'x'"), 1008), (ShuttingDown("bye"), 1012)]
 )
 def test_a_connection_that_asks_for_too_much(error: Exception, code: int) -> None:
-    def check() -> None:
+    def refuse() -> SynthesisRequest:
         raise error
 
-    actions = send(multi(check=check), text=" ", context_id="a")
+    actions = send(multi(order=refuse), text=" ", context_id="a")
     assert messages(actions)[0]["message"] == str(error)
     assert closes(actions) == [code]
 
 
 def test_close_reasons_fit_into_a_frame() -> None:
-    def check() -> None:
+    def refuse() -> SynthesisRequest:
         raise UnknownVoice("ä" * 500)
 
-    (_, close) = send(multi(check=check), text=" ")
+    (_, close) = send(multi(order=refuse), text=" ")
     assert isinstance(close, Close)
     assert len(close.reason.encode()) <= 123
 

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from kazeia_server.audio.formats import OutputFormat
 from kazeia_server.audio.pcm import pcm16
-from kazeia_server.doors.openai import SpeechBody, speech_request
+from kazeia_server.doors.openai.messages import SpeechBody, speech_request
 from kazeia_server.errors import EngineFailure, InvalidRequest, UnknownModel
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisRequest
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.voices.backend import BackendInfo
 
 CONTENT_TYPES = {
     "mp3": "audio/mpeg",

@@ -15,15 +15,16 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kazeia_server.errors import Busy, PayloadTooLarge
+from kazeia_server.logging_ import current_request_id
 from kazeia_server.ops.failures import CatchFailures
 from kazeia_server.ops.limits import BodyLimit
-from kazeia_server.ops.request_ids import RequestIds, current_request_id
+from kazeia_server.ops.request_ids import RequestIds
 from kazeia_server.ops.sessions import SessionLimit
 
 
 async def says_its_id(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "http":
-        await PlainTextResponse(str(current_request_id()))(scope, receive, send)
+        await PlainTextResponse(str(current_request_id.get()))(scope, receive, send)
     else:
         await send({"type": "websocket.accept", "headers": [(b"x-request-id", b"twice")]})
 
@@ -54,7 +55,7 @@ def test_a_handshake_gets_the_id_once() -> None:
 def test_the_id_ends_with_the_request() -> None:
     async def run() -> str | None:
         await acall(RequestIds(says_its_id), headers={"x-request-id": "mine"})
-        return current_request_id()
+        return current_request_id.get()
 
     assert asyncio.run(run()) is None
 

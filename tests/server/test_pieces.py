@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kazeia_server.errors import TextTimeout
-from kazeia_server.synthesis.backend import Split, SynthesisRequest
 from kazeia_server.synthesis.pieces import LiveText, Piece, TextFront, WholeText
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.text.pieces import Split
 
 LONG = "The first sentence is here. And a second one follows it, longer than the first. " * 20
 

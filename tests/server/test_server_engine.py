@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_voice import FakeVoice
 
 import kazeia_server
 from kazeia_engine import errors as engine_errors
 from kazeia_engine.devices import Device
 from kazeia_engine.types import Chunk, ModelInfo, Result
+from kazeia_server.doors.fields import SpeechOptions
 from kazeia_server.errors import (
     EngineFailure,
     InvalidRequest,
@@ -25,8 +27,9 @@ from kazeia_server.errors import (
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.synthesis.check import check_request
 from kazeia_server.voices import engine
+from kazeia_server.voices.backend import VoiceRequest
 from kazeia_server.voices.engine import EngineModel, load_model
 
 
@@ -100,11 +103,12 @@ def test_info_is_carried_over() -> None:
     assert (info.sample_rate, info.samples_per_frame) == (24_000, 1920)
     assert EngineModel(StandInModel(("anna",))).info.default_voice == "anna"
     assert EngineModel(StandInModel(())).info.default_voice is None
+    assert info.default_max_frames == 2048  # of Model.stream
 
 
 def test_every_parameter_is_handed_on() -> None:
     model = StandInModel()
-    request = SynthesisRequest(
+    request = VoiceRequest(
         text="Hi.",
         voice="serena",
         language="english",
@@ -122,17 +126,32 @@ def test_every_parameter_is_handed_on() -> None:
         chunk=9,
     )
     EngineModel(model).open(request)
-    # These four are the service's, not the voice's.
-    own = set(SynthesisRequest.__dataclass_fields__) - {"speed", "clean", "split", "output"}
-    expected = {name: getattr(request, name) for name in own}
+    expected = {name: getattr(request, name) for name in VoiceRequest.__dataclass_fields__}
     expected["speaker"] = expected.pop("voice")
-    assert model.asked == {**expected, "cp_cache": True, "guard": None}
+    assert model.asked == {**expected, "cp_cache": True}
     EngineModel(model, cp_cache=False).open(request)
     assert model.asked["cp_cache"] is False
 
 
+def test_what_is_not_given_is_left_to_the_engine() -> None:
+    model = StandInModel()
+    EngineModel(model).open(VoiceRequest(text="Hi."))
+    assert model.asked == {
+        "text": "Hi.",
+        "text_mode": "auto",
+        "language": "auto",
+        "seed": 0,
+        "chunk": "auto",
+        "cp_cache": True,
+    }
+    plain = SpeechOptions().request("Hi.", Settings())
+    EngineModel(model).open(check_request(plain, FakeVoice().info, Settings()))
+    sampling = ("temperature", "top_k", "top_p", "repetition_penalty")
+    assert not {*sampling, "cp_temperature", "cp_top_k", "cp_top_p"} & set(model.asked)
+
+
 def test_chunks_and_figures() -> None:
-    stream = EngineModel(StandInModel()).open(SynthesisRequest(text="Hi."))
+    stream = EngineModel(StandInModel()).open(VoiceRequest(text="Hi."))
     chunks = []
     while (chunk := stream.read()) is not None:
         chunks.append(chunk.pcm)
@@ -147,7 +166,7 @@ def test_chunks_and_figures() -> None:
 
 
 def test_cancelled_before_any_sound() -> None:
-    stream = EngineModel(StandInModel()).open(SynthesisRequest(text="Hi."))
+    stream = EngineModel(StandInModel()).open(VoiceRequest(text="Hi."))
     stream.cancel()
     assert stream.read() is None
     assert stream.stats.ended == "cancelled"
@@ -170,10 +189,10 @@ def test_errors_are_translated(
     model = StandInModel()
     model.error = make()
     with pytest.raises(expected) as caught:
-        EngineModel(model).open(SynthesisRequest(text="Hi."))
+        EngineModel(model).open(VoiceRequest(text="Hi."))
     assert getattr(caught.value, "param", None) == param
     model.error = None
-    stream = EngineModel(model).open(SynthesisRequest(text="Hi."))
+    stream = EngineModel(model).open(VoiceRequest(text="Hi."))
     model.current.error = make()
     with pytest.raises(expected):
         stream.read()

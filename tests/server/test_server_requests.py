@@ -9,11 +9,12 @@ from fake_voice import FakeVoice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kazeia_server.doors.synthesize import SynthesizeBody
+from kazeia_server.doors.fields import SpeechOptions, parse_json
+from kazeia_server.doors.speech.routes import SynthesizeBody
 from kazeia_server.errors import InvalidRequest, TextTooLong, UnknownLanguage, UnknownVoice
-from kazeia_server.requests import SpeechOptions, build_request, check_request, parse_json
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.synthesis.check import check_request
+from kazeia_server.synthesis.request import SynthesisRequest
 
 INFO = FakeVoice().info
 
@@ -39,13 +40,13 @@ def test_every_field_arrives() -> None:
         "split": "sentence",
     }
     body = parse_json(json.dumps({"text": "Hi.", **fields}).encode(), SynthesizeBody)
-    request = check_request(build_request(body.text, body, Settings()), INFO, Settings())
+    request = check_request(body.request(body.text, Settings()), INFO, Settings())
     assert request == SynthesisRequest(text="Hi.", **fields)
 
 
 def test_settings_fill_what_is_left_out() -> None:
     settings = Settings(temp=0.3, topk=4, topp=0.5, repp=1.1, cp_temp=0.2, stream_chunk=5)
-    request = build_request("Hi.", SpeechOptions(top_k=9), settings)
+    request = SpeechOptions(top_k=9).request("Hi.", settings)
     assert (request.temperature, request.top_k, request.top_p) == (0.3, 9, 0.5)
     assert (request.repetition_penalty, request.cp_temperature, request.chunk) == (1.1, 0.2, 5)
 

@@ -21,7 +21,7 @@ from kazeia_server.errors import (
     VoiceLoadError,
 )
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisRequest
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.service import SynthesisService
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,18 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from fake_voice import FakeLiveStream, FakeVoice
+from live import until
 
 from kazeia_server.audio.pcm import pcm16
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import (
+from kazeia_server.synthesis.pieces import LiveText, Piece, TextFront
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.synthesis.speaker import Speaker
+from kazeia_server.voices.backend import (
     AudioChunk,
     BackendInfo,
     Ended,
-    SynthesisRequest,
     SynthesisStats,
+    VoiceRequest,
 )
-from kazeia_server.synthesis.pieces import Piece
-from kazeia_server.synthesis.speaker import Speaker
 
 RATE = 24_000
 FRAME = 1920
@@ -63,14 +67,14 @@ class Script:
     """A voice that plays takes in order."""
 
     takes: list[Take]
-    requests: list[SynthesisRequest] = field(default_factory=list)
+    requests: list[VoiceRequest] = field(default_factory=list)
     info: BackendInfo = INFO
 
-    def open(self, request: SynthesisRequest) -> Reading:
+    def open(self, request: VoiceRequest) -> Reading:
         self.requests.append(request)
         return Reading(self.takes[len(self.requests) - 1])
 
-    def open_live(self, request: SynthesisRequest) -> Any:
+    def open_live(self, request: VoiceRequest) -> Any:
         raise AssertionError("not asked for")
 
     def close(self) -> None:
@@ -257,6 +261,56 @@ def test_speed_changes_the_length_of_all() -> None:
     )
     assert len(fast) == pytest.approx(len(plain) / 2, rel=0.05)
     assert stats.audio_s == pytest.approx(normal.audio_s / 2)
+
+
+class SlowStream(FakeLiveStream):
+    """A voice that takes its time over the text of one of its pushes."""
+
+    pushes = 0
+
+    def push_text(self, text: str) -> None:
+        assert isinstance(self.voice, SlowVoice)
+        self.pushes += 1
+        if self.pushes == self.voice.slow_at:
+            self.voice.inside.set()
+            assert self.voice.go_on.wait(20)
+        super().push_text(text)
+
+
+class SlowVoice(FakeVoice):
+    def __init__(self, slow_at: int) -> None:
+        super().__init__()
+        self.slow_at = slow_at
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def open_live(self, request: VoiceRequest) -> FakeLiveStream:
+        stream = SlowStream(self, request)
+        self.streams.append(stream)
+        return stream
+
+
+@pytest.mark.parametrize("slow_at", [1, 2], ids=["first-text", "more-text"])
+def test_cancel_does_not_wait_for_a_text_that_is_being_read(slow_at: int) -> None:
+    """It is called on the event loop: every connection would wait with it."""
+    voice = SlowVoice(slow_at)
+    text = LiveText(TextFront(voice.info, clean=True, split="auto", live=True), 60)
+    request = SynthesisRequest(text="")
+    speaker = Speaker(voice, request, text, Settings(), live=True, hold=False)
+    speaking = threading.Thread(target=lambda: list(speaker))
+    speaking.start()
+    text.push("Hello there ")
+    if slow_at == 2:
+        until(lambda: bool(voice.streams) and "Hello" in voice.texts[0])
+    text.push("big wide world ")
+    assert voice.inside.wait(10)
+    cancelling = threading.Thread(target=speaker.cancel)
+    cancelling.start()
+    cancelling.join(10)
+    waited = cancelling.is_alive()
+    voice.go_on.set()
+    speaking.join(10)
+    assert not waited
+    assert not speaking.is_alive()
 
 
 def test_cancel_ends_between_chunks() -> None:

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kazeia_server.synthesis.backend import Split
 from kazeia_server.text.characters import columns, is_speakable
 from kazeia_server.text.clean import Cleaner
-from kazeia_server.text.pieces import PiecePacker, Unit
+from kazeia_server.text.pieces import PiecePacker, Split, Unit
 from kazeia_server.text.segment import PieceEnd, Segmenter
 from kazeia_server.text.sentence_ends import end_kind
 

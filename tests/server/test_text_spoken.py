@@ -12,12 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kazeia_server.logging_ import logger
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisRequest
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.pieces import LiveText, TextFront, WholeText
 from kazeia_server.text.clean import Cleaner
 from kazeia_server.text.drops import Drops
 from kazeia_server.text.lookahead import Lookahead
 from kazeia_server.text.spoken.reader import SignReader
+from kazeia_server.voices.backend import BackendInfo
 from kazeia_server.voices.builtin import BuiltinVoice, describe_builtin
 
 

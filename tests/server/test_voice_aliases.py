@@ -6,10 +6,11 @@ import pytest
 from fake_voice import FakeVoice
 
 from kazeia_server.errors import InvalidRequest, UnknownVoice
-from kazeia_server.requests import check_request
 from kazeia_server.settings import Settings, load_settings
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisRequest
-from kazeia_server.voice_aliases import OPENAI_VOICES, resolve_alias
+from kazeia_server.synthesis.check import check_request
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.voices.aliases import OPENAI_VOICES, resolve_alias
+from kazeia_server.voices.backend import BackendInfo
 
 PRESETS = (
     "serena",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import socket
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_voice import FakeStream, FakeVoice
 from live import until
 from wyoming.error import Error
-from wyoming.event import Event
+from wyoming.event import Event, write_event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
 from wyoming.tts import SynthesizeStart, SynthesizeVoice
@@ -28,8 +31,59 @@ from wyoming_live import (
     synthesize,
 )
 
+from kazeia_server.doors.wyoming.server import _Connection
 from kazeia_server.errors import EngineFailure, VoiceLoadError
+from kazeia_server.logging_ import logger
 from kazeia_server.settings import Settings
+from kazeia_server.synthesis.service import SynthesisService
+
+
+class ClosedWriter:
+    """Of a connection that was reset, as uvloop has it: it is told by no OSError."""
+
+    transport = property(lambda self: self)
+
+    def _gone(self, *_: object) -> None:
+        raise RuntimeError("unable to perform operation; the handler is closed")
+
+    write = writelines = write_eof = _gone
+
+    async def drain(self) -> None:
+        self._gone()
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    async def wait_closed(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("asked", [Describe().event(), synthesize()], ids=["info", "audio"])
+def test_a_reset_is_a_client_that_left_and_no_fault(
+    asked: Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        service = SynthesisService(Settings(), lambda _: FakeVoice())
+        service.start()
+        await service.settled()
+        reader = asyncio.StreamReader()
+        data = io.BytesIO()
+        write_event(asked, data)
+        reader.feed_data(data.getvalue())
+        writer: Any = ClosedWriter()
+        await _Connection(reader, writer, service, Settings()).run()
+        await service.close()
+
+    logger.addHandler(caplog.handler)
+    try:
+        asyncio.run(asyncio.wait_for(run(), 20))
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
 
 # ---- what it is ----------------------------------------------------------------
 

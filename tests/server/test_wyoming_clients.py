@@ -31,7 +31,7 @@ from wyoming_live import (
     synthesize,
 )
 
-from kazeia_server.doors.wyoming import start_wyoming
+from kazeia_server.doors.wyoming.server import start_wyoming
 from kazeia_server.errors import ServerError
 from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings

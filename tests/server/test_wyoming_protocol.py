@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wyoming.event import Event, write_event
 from wyoming.info import Info
 
-from kazeia_server.doors.wyoming_protocol import (
+from kazeia_server.doors.wyoming.messages import (
     EventDecoder,
     IdleTimeout,
     PingData,

@@ -25,11 +25,11 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
-from kazeia_server.doors.wyoming import WyomingServer, start_wyoming
+from kazeia_server.doors.wyoming.server import WyomingServer, start_wyoming
 from kazeia_server.ops.sessions import SessionLimit
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisBackend
 from kazeia_server.synthesis.service import SynthesisService
+from kazeia_server.voices.backend import BackendInfo, SynthesisBackend
 
 T = TypeVar("T")
 

@@ -93,7 +93,8 @@ class LiveStream:
         self._text = StableText(tokenizer)
         self._closing_id = closing_id
         self._open_stream = open_stream
-        self._changed = threading.Condition()
+        self._writing = threading.Lock()  # whoever writes; may be held for as long as text takes
+        self._changed = threading.Condition()  # of the stream, its failure and its end; never is
         self._stream: Stream | None = None
         self._failure: KazeiaError | None = None
         self._n_tokens = 0
@@ -165,7 +166,7 @@ class LiveStream:
             stream.close()
 
     def _push(self, take: Callable[[], list[int]], *, closing: bool) -> None:
-        with self._changed:
+        with self._writing:
             if self._failure is not None:
                 raise self._failure
             if self._finished:
@@ -174,12 +175,12 @@ class LiveStream:
             try:
                 self._hand_over(take(), closing)
             except KazeiaError as error:
-                self._failure = error
+                with self._changed:
+                    self._failure = error
+                    self._changed.notify_all()
                 if self._stream is not None:
                     self._stream.close()
                 raise
-            finally:
-                self._changed.notify_all()
 
     def _hand_over(self, ids: list[int], closing: bool) -> None:
         self._n_tokens += len(ids)
@@ -196,7 +197,15 @@ class LiveStream:
         if self._stream is not None:
             self._stream.push_ids(ids, closing=closing)
         elif ids:
-            self._stream = self._open_stream(ids, closing)
+            self._begin(self._open_stream(ids, closing))
+
+    def _begin(self, stream: Stream) -> None:
+        with self._changed:
+            self._stream = stream
+            closed = self._closed  # while it was opened
+            self._changed.notify_all()
+        if closed:
+            stream.close()
 
     def __enter__(self) -> Self:
         return self

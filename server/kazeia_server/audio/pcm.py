@@ -7,9 +7,12 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WAV_HEADER_BYTES", "Blocks", "Samples", "pcm16", "playable", "wav_header"]
+__all__ = ["SILENT", "WAV_HEADER_BYTES", "Blocks", "Samples", "pcm16", "playable", "wav_header"]
 
 Samples = npt.NDArray[np.float32]
+
+# Below this the ear hears nothing beside speech: -50 dB of full scale, as in the engine's guard.
+SILENT = 0.00316
 
 WAV_HEADER_BYTES = 44
 _UNKNOWN = 0xFFFFFFFF

@@ -1,1 +1,1 @@
-"""The front doors: one module a protocol, all of them thin over the synthesis service."""
+"""The front doors: one package a protocol, all of them thin over the synthesis service."""

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from fastapi import Request, Response, WebSocket
@@ -14,16 +15,14 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from kazeia_server.audio.pcm import WAV_HEADER_BYTES, wav_header
-from kazeia_server.errors import (
-    ServerError,
-    ShuttingDown,
-    UnsupportedMediaType,
-)
+from kazeia_server.doors.fields import parse_json
+from kazeia_server.errors import ServerError, ShuttingDown, UnsupportedMediaType
 from kazeia_server.logging_ import logger
-from kazeia_server.requests import parse_json
-from kazeia_server.synthesis.backend import SynthesisRequest, SynthesisStats
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
+from kazeia_server.voices.backend import SynthesisStats
+from kazeia_server.waiting import watchdog
 
 __all__ = ["body_docs", "header_value", "read_json", "service_of", "speech_response"]
 
@@ -198,18 +197,14 @@ class SpeechResponse(Response):
     async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
         await send({**start, "headers": self.raw_headers})
-        loop = asyncio.get_running_loop()
         this = asyncio.current_task()
         assert this is not None
         async for data in self._body:
             for at in range(0, len(data), _SEND_BYTES):
                 part = {"type": "http.response.body", "body": data[at : at + _SEND_BYTES]}
                 # Not wait_for: before Python 3.12 it may swallow the cancellation of this task.
-                watchdog = loop.call_later(self._timeout_s, self._give_up, this)
-                try:
+                with watchdog(self._timeout_s, partial(self._give_up, this)):
                     await send({**part, "more_body": True})
-                finally:
-                    watchdog.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _give_up(self, sending: asyncio.Task[None]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kazeia_server.logging_ import logger
+from kazeia_server.waiting import watchdog
 
 __all__ = ["ClientGone", "Sender"]
 
@@ -26,7 +27,6 @@ class Sender:
         self._timeout_s = timeout_s
         self._stalled = stalled
         self._turn = asyncio.Lock()  # fair
-        self._loop = asyncio.get_running_loop()
 
     async def message(self, message: dict[str, Any]) -> None:
         """A JSON text frame.
@@ -52,13 +52,11 @@ class Sender:
 
     async def _send(self, message: dict[str, Any]) -> None:
         async with self._turn:
-            watchdog = self._loop.call_later(self._timeout_s, self._give_up)
             try:
-                await self._websocket.send(message)
+                with watchdog(self._timeout_s, self._give_up):
+                    await self._websocket.send(message)
             except (WebSocketDisconnect, RuntimeError) as error:  # RuntimeError: already closed
                 raise ClientGone from error
-            finally:
-                watchdog.cancel()
 
     def _give_up(self) -> None:
         logger.warning("a client took no data for %.0f s; connection dropped", self._timeout_s)

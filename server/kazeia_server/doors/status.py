@@ -20,13 +20,12 @@ router = APIRouter(tags=["status"])
 async def health(request: Request) -> dict[str, Any]:
     """Always 200 while the process answers."""
     service = service_of(request)
-    model = service.settings.model
     answer: dict[str, Any] = {
         "status": "ok",
         "version": __version__,
         "state": service.state,
-        "voice_source": "built-in" if model is None else "qwen3-tts",
-        "model": None if model is None else model.name,
+        "voice_source": service.source,
+        "model": service.model,
         "running": service.running,
         "waiting": service.waiting,
     }

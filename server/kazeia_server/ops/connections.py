@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from kazeia_server.logging_ import logger
 
-__all__ = ["BoundedHttp", "bounded_http"]
+__all__ = ["BoundedHttp"]
 
 _MAX_HEAD_BYTES = 64 << 10
 _HEAD_TIMEOUT_S = 20.0
@@ -73,8 +73,3 @@ class BoundedHttp(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def bounded_http(**bounds: Any) -> type[BoundedHttp]:
-    """The protocol with other bounds than its own."""
-    return type("BoundedHttp", (BoundedHttp,), bounds)

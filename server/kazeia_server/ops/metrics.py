@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from kazeia_server import __version__
 from kazeia_server.ops.sessions import SessionLimit
@@ -126,12 +129,7 @@ class Metrics:
         """Gauges that are looked up when they are asked for."""
         r = self.registry
         ProcessCollector(registry=r)
-        model = service.settings.model
-        Gauge("kazeia_info", "Always 1", ["version", "model", "voice_source"], registry=r).labels(
-            __version__,
-            "built-in" if model is None else model.name,
-            "built-in" if model is None else "qwen3-tts",
-        ).set(1)
+        r.register(_About(service))
         for name, meaning, value in (
             ("kazeia_requests_running", "Utterances being made", lambda: service.running),
             ("kazeia_requests_waiting", "Utterances in line", lambda: service.waiting),
@@ -139,6 +137,19 @@ class Metrics:
             ("kazeia_ready", "1 while speech can be asked for", lambda: service.state == "ready"),
         ):
             Gauge(name, meaning, registry=r).set_function(value)
+
+
+class _About(Collector):
+    """What runs here; the model has no name before it is loaded."""
+
+    def __init__(self, service: SynthesisService) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("version", "model", "voice_source")
+        about = GaugeMetricFamily("kazeia_info", "Always 1", labels=labels)
+        about.add_metric((__version__, self._service.model or "", self._service.source), 1)
+        yield about
 
 
 @router.get(

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from contextvars import ContextVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADER", "RequestIds", "current_request_id"]
+from kazeia_server.logging_ import current_request_id
+
+__all__ = ["HEADER", "RequestIds"]
 
 HEADER = "x-request-id"
 _MAX_CHARS = 128
 _ANSWERS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
-
-_request_id: ContextVar[str | None] = ContextVar("kazeia_request_id", default=None)
-
-
-def current_request_id() -> str | None:
-    """The id of the request or connection in whose task this is called."""
-    return _request_id.get()
 
 
 class RequestIds:
@@ -43,11 +37,11 @@ class RequestIds:
                 message = {**message, "headers": [*others, header]}
             await send(message)
 
-        token = _request_id.set(request_id)
+        token = current_request_id.set(request_id)
         try:
             await self._app(scope, receive, sending)
         finally:
-            _request_id.reset(token)
+            current_request_id.reset(token)
 
 
 def _given_id(scope: Scope) -> str | None:

@@ -14,12 +14,12 @@ from typing import Final, Protocol
 
 from kazeia_server.errors import EngineFailure, ServerError, TextTimeout
 from kazeia_server.logging_ import logger
-from kazeia_server.synthesis.backend import BackendInfo, LiveStream, Split
 from kazeia_server.text.clean import Cleaner
 from kazeia_server.text.drops import Drops
-from kazeia_server.text.pieces import Pause
+from kazeia_server.text.pieces import Pause, Split
 from kazeia_server.text.segment import PieceEnd, Segmenter
 from kazeia_server.text.spoken.reader import SignReader
+from kazeia_server.voices.backend import BackendInfo, LiveStream
 
 __all__ = ["LiveText", "Piece", "PieceSource", "TextFront", "WholeText"]
 
@@ -85,10 +85,13 @@ class Piece:
     def __init__(self, text: str = "", pause: Pause | None = None) -> None:
         self._text = [text] if text else []
         self._pause = pause
-        self._stream: LiveStream | None = None
         self._changed = threading.Condition()
         self._dropped = False
         self._settled = False
+        # What is given to the voice is in order.  It may take its time over a text, and who drops
+        # a piece does not wait for that.
+        self._giving = threading.Lock()
+        self._stream: LiveStream | None = None
 
     @property
     def pause(self) -> Pause:
@@ -97,37 +100,38 @@ class Piece:
 
     def append(self, text: str) -> None:
         """More text."""
-        with self._changed:
-            self._text.append(text)
-            self._settled = False
+        with self._giving:
+            with self._changed:
+                self._text.append(text)
+                self._settled = False
             if self._stream is not None:
                 self._stream.push_text(text)
-            self._changed.notify_all()
 
     def settle(self) -> None:
         """What comes next begins with a space, if anything comes."""
-        with self._changed:
+        with self._giving:
             self._settled = True
             if self._stream is not None:
                 self._stream.settle_text()
 
     def end(self, pause: Pause) -> None:
         """The text is complete."""
-        with self._changed:
-            self._pause = pause
+        with self._giving:
+            with self._changed:
+                self._pause = pause
+                self._changed.notify_all()
             if self._stream is not None:
                 self._stream.finish_text()
-            self._changed.notify_all()
 
     def drop(self) -> None:
-        """Nobody needs it any more: a blocked complete() returns."""
+        """Nobody needs it any more: a blocked complete() returns.  Never blocks."""
         with self._changed:
             self._dropped = True
             self._changed.notify_all()
 
     def attach(self, stream: LiveStream) -> None:
         """Give a voice the text there is, and what comes later as it comes."""
-        with self._changed:
+        with self._giving:
             stream.push_text("".join(self._text))
             if self._pause is not None:
                 stream.finish_text()
@@ -137,7 +141,7 @@ class Piece:
 
     def detach(self) -> None:
         """The voice takes no more text."""
-        with self._changed:
+        with self._giving:
             self._stream = None
 
     def complete(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kazeia_server.synthesis.backend import Ended
+from kazeia_server.voices.backend import Ended
 
 __all__ = ["Outcome", "UtteranceReport"]
 

@@ -23,49 +23,22 @@ from kazeia_server.errors import (
     face_of,
 )
 from kazeia_server.logging_ import logger
-from kazeia_server.requests import check_request
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import BackendInfo, SynthesisBackend, SynthesisRequest
+from kazeia_server.synthesis.check import check_request
 from kazeia_server.synthesis.report import Outcome, UtteranceReport
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.slots import Slots
 from kazeia_server.synthesis.utterance import Utterance
+from kazeia_server.voices.backend import BackendInfo, SynthesisBackend, VoiceRequest, VoiceSource
 from kazeia_server.waiting import within
 
-__all__ = ["ServiceState", "SynthesisService", "describe_voice", "load_voice"]
+__all__ = ["ServiceState", "SynthesisService"]
 
 ServiceState = Literal["loading", "ready", "failed", "draining", "closing"]
 _T = TypeVar("_T")
 
 _CLOSE_DEADLINE_S = 5.0
-_WARM_UP = SynthesisRequest(text="Ready.", max_frames=2, chunk=1)
-
-
-def load_voice(settings: Settings) -> SynthesisBackend:
-    """The voice the settings ask for: a Qwen3-TTS model, or else the built-in one.
-
-    Blocks for as long as loading takes.  Raises VoiceLoadError.
-    """
-    if settings.model is not None:
-        from kazeia_server.voices.engine import load_model
-
-        return load_model(settings)
-    from kazeia_server.voices.builtin import BuiltinVoice
-
-    return BuiltinVoice(settings.threads)
-
-
-def describe_voice(settings: Settings) -> BackendInfo:
-    """Facts about the voice that load_voice will load.
-
-    Raises VoiceLoadError.
-    """
-    if settings.model is not None:
-        from kazeia_server.voices.engine import describe_model
-
-        return describe_model(settings.model)
-    from kazeia_server.voices.builtin import describe_builtin
-
-    return describe_builtin()
+_WARM_UP = VoiceRequest(text="Ready.", max_frames=2, chunk=1)
 
 
 class SynthesisService:
@@ -74,7 +47,7 @@ class SynthesisService:
     def __init__(
         self,
         settings: Settings,
-        load: Callable[[Settings], SynthesisBackend] = load_voice,
+        load: Callable[[Settings], SynthesisBackend],
         describe: Callable[[Settings], BackendInfo] | None = None,
     ) -> None:
         """`load` makes the voice, `describe` tells sooner what it will be; both may block."""
@@ -102,6 +75,17 @@ class SynthesisService:
         Raises NotReady, VoiceLoadError or ShuttingDown when there is none.
         """
         return self._voice(admitted=True).info
+
+    @property
+    def model(self) -> str | None:
+        """The own name of what speaks, or will; None: it is not known yet."""
+        info = self._backend.info if self._backend is not None else self._description
+        return None if info is None else info.name
+
+    @property
+    def source(self) -> VoiceSource:
+        """What the settings ask for."""
+        return "built-in" if self.settings.model is None else "qwen3-tts"
 
     async def description(self, patience_s: float) -> BackendInfo:
         """Facts about the voice, maybe before it is loaded; waits for them at most so long.

@@ -14,34 +14,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from kazeia_server.audio.encode import Encoder, open_encoder
+from kazeia_server.audio.pcm import Samples
 from kazeia_server.errors import ServerError
 from kazeia_server.logging_ import logger
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import (
+from kazeia_server.synthesis.joint import Joint
+from kazeia_server.synthesis.pieces import Piece, PieceSource
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.text.pieces import Pause
+from kazeia_server.voices.backend import (
     Ended,
     SynthesisBackend,
-    SynthesisRequest,
     SynthesisStats,
     SynthesisStream,
 )
-from kazeia_server.synthesis.pieces import Piece, PieceSource
-from kazeia_server.text.pieces import Pause
 
 __all__ = ["Speaker"]
 
-# Below this the ear hears nothing beside speech: -50 dB of full scale.
-_SILENT = 0.00316
-_LEAD_S = 0.02  # kept before the first sound, so that a soft consonant keeps its onset
-_FADE_S = 0.003
 _EMPTY_S = 0.2  # what is heard of a text in which nothing can be spoken
 _GUARDED: frozenset[Ended] = frozenset(("runaway", "silence", "repetition"))
 _MAX_SEED = 2**63
 _NO_LIMIT = 2**63
-
-Samples = npt.NDArray[np.float32]
 
 
 @dataclass
@@ -101,14 +96,15 @@ class Speaker:
         self._settings = settings
         self._live = live and self._info.takes_live_text
         self._hold = hold
-        self._draws = request.temperature > 0 or request.cp_temperature > 0  # a seed matters
+        # A seed matters, unless a request says otherwise: voices draw.
+        self._draws = request.temperature != 0 or request.cp_temperature != 0
         self._lock = threading.Lock()
         self._stream: SynthesisStream | None = None
         self._cancelled = False
         self._begun: float | None = None
         self._ttfb_s: float | None = None
         self._figures = _Figures()
-        self._joint = _Joint(self._info.sample_rate, trim=settings.trim_silence)
+        self._joint = Joint(self._info.sample_rate, trim=settings.trim_silence)
 
     def cancel(self) -> None:
         """Stop soon: within a frame of the engine."""
@@ -260,67 +256,3 @@ class Speaker:
         if pause == "paragraph":
             return self._settings.paragraph_pause_s
         return self._settings.sentence_pause_s
-
-
-class _Joint:
-    """Where pieces meet: leading silence is dropped, pauses have one length, nothing clicks."""
-
-    def __init__(self, sample_rate: int, *, trim: bool) -> None:
-        self._trim = trim
-        self._lead = round(_LEAD_S * sample_rate)
-        self._fade = round(_FADE_S * sample_rate)
-        self._rate = sample_rate
-        self._first = True
-        self._waiting = True  # nothing but silence came so far
-        self._kept: Samples = np.empty(0, np.float32)  # the end of that silence
-        self._silent = 0  # samples of silence at the end of what was let through
-        self._last = np.float32(0.0)
-        self._before = (self._silent, self._last)
-
-    def begin(self, *, first: bool) -> None:
-        """A piece, or another try of it, begins."""
-        self._before = (self._silent, self._last)
-        self._first = first
-        self._waiting = True
-        self._kept = np.empty(0, np.float32)
-
-    def rewind(self) -> None:
-        """Nothing of the piece is heard after all."""
-        self._silent, self._last = self._before
-
-    def feed(self, samples: Samples) -> Samples:
-        """What is to be heard of a chunk [n] of the piece; maybe nothing yet."""
-        if self._waiting:
-            if self._trim:
-                loud = np.flatnonzero(np.abs(samples) > _SILENT)
-                if not len(loud):
-                    self._kept = np.concatenate((self._kept, samples))[-self._lead :]
-                    return np.empty(0, np.float32)
-                start = max(0, int(loud[0]) - self._lead)
-                before = self._kept[max(0, len(self._kept) - self._lead + int(loud[0])) :]
-                samples = samples[start:] if start else np.concatenate((before, samples))
-            self._waiting = False
-            if not self._first:
-                samples = samples.copy()
-                n = min(self._fade, len(samples))
-                samples[:n] *= np.linspace(0.0, 1.0, n, dtype=np.float32)
-        self._measure(samples)
-        return samples
-
-    def pause(self, seconds: float) -> Samples:
-        """Silence [n] that makes the pause after the last piece `seconds` long."""
-        ramp = self._last * np.linspace(1.0, 0.0, self._fade, dtype=np.float32)
-        missing = round(seconds * self._rate) - self._silent
-        silence = np.zeros(max(0, missing - len(ramp)), np.float32)
-        self._silent = 0
-        return np.concatenate((ramp, silence)) if abs(self._last) > 0 else silence
-
-    def _measure(self, samples: Samples) -> None:
-        if not len(samples):
-            return
-        self._last = samples[-1]
-        loud = np.flatnonzero(np.abs(samples) > _SILENT)
-        if len(loud):
-            self._silent = len(samples) - 1 - int(loud[-1])
-        else:
-            self._silent += len(samples)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from kazeia_server.errors import EngineFailure, ServerError, ShuttingDown, TextTooLong
 from kazeia_server.logging_ import logger
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import SynthesisBackend, SynthesisRequest, SynthesisStats
 from kazeia_server.synthesis.pieces import LiveText, TextFront, WholeText
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.speaker import Speaker
+from kazeia_server.voices.backend import SynthesisBackend, SynthesisStats
 
 __all__ = ["Listener", "Utterance"]
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kazeia_server.synthesis.backend import Split
 from kazeia_server.text.characters import columns, is_speakable
 
-__all__ = ["Pause", "PieceEnd", "PiecePacker", "Unit"]
+__all__ = ["Pause", "PieceEnd", "PiecePacker", "Split", "Unit"]
 
+# How a text is cut into pieces: a quick first one and then longer ones, one a sentence, not at all.
+Split = Literal["auto", "sentence", "none"]
 Pause = Literal["none", "sentence", "paragraph"]
 
 # A shorter sentence ("Yes.") shares the piece of the one after it: alone it sounds clipped, and

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import re
 
-from kazeia_server.synthesis.backend import Split
 from kazeia_server.text.characters import (
     BREAKS,
     CLAUSE_MARKS,
@@ -44,7 +43,7 @@ from kazeia_server.text.characters import (
     is_wide,
 )
 from kazeia_server.text.lookahead import Lookahead
-from kazeia_server.text.pieces import Pause, PieceEnd, PiecePacker, Unit
+from kazeia_server.text.pieces import Pause, PieceEnd, PiecePacker, Split, Unit
 from kazeia_server.text.sentence_ends import EndKind, end_kind, first_letter, goes_on
 
 __all__ = ["PieceEnd", "Segmenter", "has_content"]

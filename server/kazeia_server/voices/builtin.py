@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from kazeia_server.errors import EngineFailure, InvalidRequest, UnknownVoice, VoiceLoadError
 from kazeia_server.logging_ import logger
-from kazeia_server.synthesis.backend import (
+from kazeia_server.voices.backend import (
     AudioChunk,
     BackendInfo,
     Ended,
-    SynthesisRequest,
     SynthesisStats,
+    VoiceRequest,
 )
 
 __all__ = ["BuiltinStream", "BuiltinVoice", "describe_builtin"]
@@ -81,7 +81,7 @@ class BuiltinVoice:
         """Facts about the voice."""
         return self._info
 
-    def open(self, request: SynthesisRequest) -> BuiltinStream:
+    def open(self, request: VoiceRequest) -> BuiltinStream:
         """Start an utterance; nothing is computed before the first read."""
         name = request.voice or str(self._info.default_voice)
         if name not in self._names:
@@ -91,7 +91,7 @@ class BuiltinVoice:
             )
         return BuiltinStream(self._speaker(name), request)
 
-    def open_live(self, request: SynthesisRequest) -> NoReturn:
+    def open_live(self, request: VoiceRequest) -> NoReturn:
         """Not offered: a phrase is made as a whole."""
         raise EngineFailure("the built-in voice takes no live text")
 
@@ -125,7 +125,7 @@ def _is_local(name: str) -> bool:
 class BuiltinStream:
     """One utterance of the built-in voice."""
 
-    def __init__(self, speaker: Any, request: SynthesisRequest) -> None:
+    def __init__(self, speaker: Any, request: VoiceRequest) -> None:
         self._speaker = speaker
         self._request = request
         self._cancelled = threading.Event()

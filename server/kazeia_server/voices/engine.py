@@ -20,12 +20,7 @@ from kazeia_server.errors import (
     VoiceLoadError,
 )
 from kazeia_server.logging_ import logger
-from kazeia_server.synthesis.backend import (
-    AudioChunk,
-    BackendInfo,
-    SynthesisRequest,
-    SynthesisStats,
-)
+from kazeia_server.voices.backend import AudioChunk, BackendInfo, SynthesisStats, VoiceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineModel", "EngineStream", "describe_model", "load_model"]
 
-_DEFAULT_MAX_FRAMES = 2048
 _PREFERRED_SPEAKER = "vivian"
 
 
@@ -104,6 +98,8 @@ def describe_model(path: Path) -> BackendInfo:
 
 
 def _backend_info(info: ModelInfo) -> BackendInfo:
+    from kazeia_engine.options import default_options
+
     speakers = tuple(info.speakers)
     first = next(iter(speakers), None)
     return BackendInfo(
@@ -115,7 +111,7 @@ def _backend_info(info: ModelInfo) -> BackendInfo:
         languages=tuple(name for name in info.languages if name != "auto"),
         sample_rate=info.sample_rate,
         samples_per_frame=round(info.sample_rate / info.frame_rate),
-        default_max_frames=_DEFAULT_MAX_FRAMES,
+        default_max_frames=default_options()["max_frames"],
         follows_instructions=info.follows_instructions,
         takes_live_text=True,
     )
@@ -139,7 +135,7 @@ class EngineModel:
         """Facts about the model."""
         return self._info
 
-    def open(self, request: SynthesisRequest) -> EngineStream:
+    def open(self, request: VoiceRequest) -> EngineStream:
         """Start an utterance in the engine."""
         with _translated():
             stream = self._model.stream(
@@ -147,7 +143,7 @@ class EngineModel:
             )
         return EngineStream(stream)
 
-    def open_live(self, request: SynthesisRequest) -> EngineStream:
+    def open_live(self, request: VoiceRequest) -> EngineStream:
         """Start an utterance whose text is pushed while it is spoken."""
         with _translated():
             return EngineStream(self._model.stream_live(**self._options(request)))
@@ -156,8 +152,9 @@ class EngineModel:
         """Cancel and join everything that runs, and free the model."""
         self._model.close()
 
-    def _options(self, request: SynthesisRequest) -> dict[str, Any]:
-        return {
+    def _options(self, request: VoiceRequest) -> dict[str, Any]:
+        """The engine's options: what is given; the rest is as the engine does it."""
+        options = {
             "speaker": request.voice,
             "language": request.language,
             "instruct": request.instruct,
@@ -169,11 +166,12 @@ class EngineModel:
             "cp_temperature": request.cp_temperature,
             "cp_top_k": request.cp_top_k,
             "cp_top_p": request.cp_top_p,
-            "max_frames": request.max_frames or _DEFAULT_MAX_FRAMES,
+            "max_frames": request.max_frames,
             "chunk": request.chunk,
             "cp_cache": self._cp_cache,
             "guard": self._guard,
         }
+        return {name: value for name, value in options.items() if value is not None}
 
 
 class EngineStream:

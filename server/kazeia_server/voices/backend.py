@@ -8,26 +8,21 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_server.audio.formats import PCM, OutputFormat
-
 __all__ = [
     "AudioChunk",
     "BackendInfo",
     "Ended",
     "LiveStream",
-    "Split",
     "SynthesisBackend",
-    "SynthesisRequest",
     "SynthesisStats",
     "SynthesisStream",
+    "VoiceRequest",
     "VoiceSource",
 ]
 
 # eos: the voice ended by itself; max_frames: cut at the limit of the request; cancelled;
 # runaway, silence, repetition: cut by the guard; empty: nothing in the text can be spoken.
 Ended = Literal["eos", "max_frames", "cancelled", "runaway", "silence", "repetition", "empty"]
-# How a text is cut into pieces: a quick first one and then longer ones, one a sentence, not at all.
-Split = Literal["auto", "sentence", "none"]
 VoiceSource = Literal["built-in", "qwen3-tts"]
 
 
@@ -43,7 +38,7 @@ class BackendInfo:
     languages: tuple[str, ...]  # lower-case English names; "auto" is always accepted beside them
     sample_rate: int  # Hz
     samples_per_frame: int
-    default_max_frames: int | None  # None: speech always ends by itself
+    default_max_frames: int | None  # of a request without; None: speech always ends by itself
     follows_instructions: bool
     reads_symbols: bool = True  # numbers and signs; a voice that does not is given words
     takes_live_text: bool = False  # open_live() works: text may still be coming while it speaks
@@ -58,28 +53,24 @@ class BackendInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesisRequest:
-    """One utterance to speak.  Ranges are checked by `requests.check_request`."""
+class VoiceRequest:
+    """What a voice is asked to speak; None: as the voice does by itself."""
 
     text: str
     voice: str | None = None
     language: str = "auto"
     instruct: str | None = None
     seed: int = 0
-    temperature: float = 0.9
-    top_k: int = 50
-    top_p: float = 1.0
-    repetition_penalty: float = 1.05
-    cp_temperature: float = 0.9
-    cp_top_k: int = 50
-    cp_top_p: float = 1.0
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    cp_temperature: float | None = None
+    cp_top_k: int | None = None
+    cp_top_p: float | None = None
     text_mode: Literal["auto", "whole", "streaming"] = "auto"
-    max_frames: int | None = None  # None: the backend's own limit
+    max_frames: int | None = None
     chunk: Literal["auto"] | int = "auto"  # frames a chunk; 0: all at the end
-    speed: float = 1.0  # 0.25..4, pitch kept; by the service, not the voice
-    clean: bool = True  # markup, addresses and symbols made speakable before the voice sees them
-    split: Split = "auto"
-    output: OutputFormat = PCM  # what the utterance's bytes are
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +141,13 @@ class SynthesisBackend(Protocol):
     def info(self) -> BackendInfo:
         """Facts that never change after loading; cheap."""
 
-    def open(self, request: SynthesisRequest) -> SynthesisStream:
+    def open(self, request: VoiceRequest) -> SynthesisStream:
         """Start an utterance.
 
         Raises InvalidRequest or EngineFailure.
         """
 
-    def open_live(self, request: SynthesisRequest) -> LiveStream:
+    def open_live(self, request: VoiceRequest) -> LiveStream:
         """Start an utterance whose text comes by `push_text`; `request.text` is not looked at.
 
         Only where `info.takes_live_text`.  Raises InvalidRequest or EngineFailure.

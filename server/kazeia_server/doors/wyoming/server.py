@@ -39,7 +39,8 @@ from wyoming.tts import (
     SynthesizeStopped,
 )
 
-from kazeia_server.doors.wyoming_protocol import (
+from kazeia_server.doors.writing import Writing
+from kazeia_server.doors.wyoming.messages import (
     EventDecoder,
     IdleTimeout,
     PingData,
@@ -56,16 +57,13 @@ from kazeia_server.errors import (
     InvalidRequest,
     ServerError,
     ShuttingDown,
-    TextTooLong,
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.ops.sessions import SessionLimit
-from kazeia_server.requests import build_request
 from kazeia_server.settings import Settings
 from kazeia_server.synthesis.service import SynthesisService
 from kazeia_server.synthesis.utterance import Utterance
-from kazeia_server.text.segment import has_content
-from kazeia_server.waiting import within
+from kazeia_server.waiting import watchdog, within
 
 __all__ = ["WyomingServer", "start_wyoming"]
 
@@ -168,66 +166,12 @@ class _ClientGone(Exception):
     """Nothing more can be sent or received."""
 
 
-class _LiveText:
-    """The text of a streaming request: kept until an utterance takes it, passed on afterwards."""
-
-    def __init__(self, max_chars: int) -> None:
-        self.finished = asyncio.Event()
-        self._max_chars = max_chars
-        self._n_chars = 0
-        self._early: list[str] = []
-        self._utterance: Utterance | None = None
-        self._decided = asyncio.Event()  # there is visible text, or will be none
-
-    def push(self, text: str) -> None:
-        """More text, as it is.  Raises TextTooLong."""
-        if not text:  # costs nothing, so that no number of them costs anything
-            return
-        self._n_chars += len(text)
-        if self._n_chars > self._max_chars:
-            raise TextTooLong(
-                f"the text has more than {self._max_chars} characters, as many as are accepted",
-                param="text",
-            )
-        if self._utterance is not None:
-            self._utterance.push_text(text)
-        elif not self.finished.is_set():
-            self._early.append(text)
-            if has_content(text):
-                self._decided.set()
-
-    def finish(self) -> None:
-        """The text is complete."""
-        self.finished.set()
-        self._decided.set()
-        if self._utterance is not None:
-            self._utterance.finish_text()
-
-    async def visible(self) -> bool:
-        """Wait for visible text; False when the text ends without any."""
-        await self._decided.wait()
-        return any(map(has_content, self._early))
-
-    @contextmanager
-    def spoken_by(self, utterance: Utterance) -> Iterator[None]:
-        """Give the text to `utterance`, what comes later as it comes."""
-        utterance.push_text("".join(self._early))
-        self._early = []
-        if self.finished.is_set():
-            utterance.finish_text()
-        self._utterance = utterance
-        try:
-            yield
-        finally:
-            self._utterance = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """Something to speak."""
 
     asked: StartData
-    text: str | _LiveText
+    text: str | Writing
 
 
 class _Connection:
@@ -247,7 +191,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._n_jobs = 0  # that wait or are being spoken
-        self._live: _LiveText | None = None  # open for more text
+        self._live: Writing | None = None  # open for more text
         self._speaking = False
         self._draining = False
         self._over = asyncio.Event()
@@ -284,7 +228,7 @@ class _Connection:
 
     async def refuse(self, error: Exception | None) -> None:
         """Take leave of the client, with an `error` event unless nothing is wrong."""
-        with suppress(_ClientGone, OSError):
+        with suppress(_ClientGone, OSError, RuntimeError):
             if error is not None:
                 _log_error(error)
                 await self._send(error_event(error))
@@ -349,7 +293,7 @@ class _Connection:
         elif SynthesizeStart.is_type(kind):
             if self._live is not None:
                 raise InvalidRequest("synthesize-start again: expected synthesize-stop before it")
-            live = _LiveText(self._settings.max_text_chars)
+            live = Writing(self._settings.max_text_chars)
             self._add(_Job(read_data(event, StartData), live))
             self._live = live
         elif SynthesizeChunk.is_type(kind):
@@ -360,7 +304,7 @@ class _Connection:
         else:
             logger.debug("a Wyoming event of type %s is passed over", ascii(kind)[:60])
 
-    def _open_text(self, kind: str) -> _LiveText:
+    def _open_text(self, kind: str) -> Writing:
         if self._live is None:
             raise InvalidRequest(f"{kind} without synthesize-start before it")
         return self._live
@@ -385,19 +329,19 @@ class _Connection:
         info = self._service.info
         options = speech_options(job.asked, info)
         if isinstance(text, str):
-            request = build_request(text, options, self._settings)
+            request = options.request(text, self._settings)
             with self._busy():
                 async with self._service.speak(request, door="wyoming") as utterance:
                     await self._send_audio(utterance, info.sample_rate)
             return
-        request = build_request("", options, self._settings)
+        request = options.request("", self._settings)
         self._service.check(request, live=True)  # an unknown voice need not wait for text
         if await text.visible():  # a slot is not taken before there is something to say
             with self._busy():
                 async with self._service.speak(request, door="wyoming", live=True) as utterance:
-                    with text.spoken_by(utterance):
-                        await self._send_audio(utterance, info.sample_rate)
-        await text.finished.wait()  # speech that was cut may be over before its text
+                    text.attach(utterance)
+                    await self._send_audio(utterance, info.sample_rate)
+        await text.complete.wait()  # speech that was cut may be over before its text
         await self._send(SynthesizeStopped().event())
 
     async def _send_audio(self, utterance: Utterance, rate: int) -> None:
@@ -427,13 +371,11 @@ class _Connection:
 
     async def _send(self, event: Event) -> None:
         async with self._sending:
-            watchdog = self._loop.call_later(self._settings.send_timeout_s, self._give_up)
             try:
-                await async_write_event(event, self._writer)
-            except OSError as error:
+                with watchdog(self._settings.send_timeout_s, self._give_up):
+                    await async_write_event(event, self._writer)
+            except (OSError, RuntimeError) as error:  # RuntimeError: uvloop, already closed
                 raise _ClientGone from error
-            finally:
-                watchdog.cancel()
 
     def _give_up(self) -> None:
         logger.warning(

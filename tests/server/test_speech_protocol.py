@@ -8,20 +8,24 @@ from fake_voice import FakeVoice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kazeia_server.doors.ws_messages import SessionConfig
-from kazeia_server.doors.ws_protocol import (
+from kazeia_server.doors.actions import (
     Action,
+    Begin,
     Close,
-    Mark,
-    Protocol,
+    Drop,
+    End,
+    Flush,
+    Push,
     SendAudio,
     SendMessage,
-    Speak,
-    Stop,
-    Write,
 )
+from kazeia_server.doors.speech.messages import SessionConfig
+from kazeia_server.doors.speech.protocol import SpeechProtocol
 from kazeia_server.errors import Busy, EngineFailure, UnknownVoice
-from kazeia_server.synthesis.backend import SynthesisStats
+from kazeia_server.ops.auth import KEY_TIMEOUT_S
+from kazeia_server.settings import Settings
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.voices.backend import SynthesisStats
 
 INFO = FakeVoice().info
 STATS = SynthesisStats(
@@ -32,18 +36,31 @@ PCM = b"\1\0" * 10
 NOT_ACCEPTED = "the API key that was sent is not accepted"
 
 
-def new(max_text_chars: int = 100, max_message_bytes: int = 2000) -> Protocol:
-    return Protocol(max_text_chars=max_text_chars, max_message_bytes=max_message_bytes)
+def new(max_text_chars: int = 100, max_message_bytes: int = 2000, **options: Any) -> SpeechProtocol:
+    settings = Settings(
+        max_text_chars=max_text_chars, max_message_bytes=max_message_bytes, idle_timeout_s=60
+    )
+    return SpeechProtocol(settings, **{"now": 0.0, **options})
 
 
-def send(protocol: Protocol, kind: str, **fields: Any) -> list[Action]:
-    return protocol.receive_text(json.dumps({"type": kind, **fields}))
+def send(protocol: SpeechProtocol, kind: str, **fields: Any) -> list[Action]:
+    return protocol.receive_text(json.dumps({"type": kind, **fields}), 0.0)
 
 
-def say(protocol: Protocol, text: str = "Hello.") -> list[Action]:
-    """Write a whole utterance; Write actions of one that is being spoken are left out."""
+def say(protocol: SpeechProtocol, text: str = "Hello.") -> list[Action]:
+    """Write a whole utterance; what is said of its text is left out."""
     actions = [*send(protocol, "input.text", text=text), *send(protocol, "input.done")]
-    return [action for action in actions if not isinstance(action, Write)]
+    return [action for action in actions if not isinstance(action, Push | End)]
+
+
+def chunk(protocol: SpeechProtocol, index: int, voice: str | None = None) -> list[Action]:
+    """An utterance sounds."""
+    return [*protocol.begun(index, INFO, voice), *protocol.audio(index, PCM)]
+
+
+def finish(protocol: SpeechProtocol, index: int) -> list[Action]:
+    """An utterance comes to its end."""
+    return [*protocol.begun(index, INFO, None), *protocol.ended(index, STATS, 0.0)]
 
 
 def messages(actions: list[Action]) -> list[dict[str, Any]]:
@@ -66,26 +83,24 @@ def test_an_utterance_from_config_to_done() -> None:
     protocol = new()
     assert send(protocol, "session.config", voice="Bert", seed=5) == []
     assert send(protocol, "input.text", text=" ") == []
-    (speak,) = send(protocol, "input.text", text="Hel")
-    assert isinstance(speak, Speak)
-    job = speak.job
-    assert (job.index, job.written, job.complete) == (0, [" Hel"], False)
-    assert (job.config.voice, job.config.seed) == ("Bert", 5)
-    assert send(protocol, "input.text", text="lo.") == [Write(job)]
-    assert send(protocol, "input.flush") == [Write(job)]
-    assert send(protocol, "input.done") == [Write(job)]
-    assert job.written == [" Hel", "lo.", Mark.FLUSH, Mark.FINISH]
-    assert (job.text, job.complete) == (" Hello.", True)
+    begin, push = send(protocol, "input.text", text="Hel")
+    assert isinstance(begin, Begin)
+    assert (begin.index, begin.after, push) == (0, None, Push(0, " Hel"))
+    assert (begin.request.voice, begin.request.seed) == ("Bert", 5)
+    assert send(protocol, "input.text", text="lo.") == [Push(0, "lo.")]
+    assert send(protocol, "input.flush") == [Flush(0)]
+    assert send(protocol, "input.done") == [End(0)]
 
-    first = protocol.chunk(0, PCM, INFO, "Bert")
+    first = chunk(protocol, 0, "Bert")
     assert kinds(first) == ["audio.start", "SendAudio"]
     start = messages(first)[0]
     assert start["sample_rate"] == 24_000
     assert (start["format"], start["encoding"], start["channels"]) == ("pcm", "s16le", 1)
     assert (start["utterance_index"], start["sentence_text"]) == (0, " Hello.")
-    assert protocol.chunk(0, PCM, INFO, "Bert") == [SendAudio(PCM)]
+    assert start["voice"] == "Bert"
+    assert protocol.audio(0, PCM) == [SendAudio(PCM)]
 
-    done = protocol.finished(0, STATS, INFO, "Bert")
+    done = protocol.ended(0, STATS, 0.0)
     assert kinds(done) == ["audio.done", "session.done"]
     assert messages(done)[0] == {
         "type": "audio.done",
@@ -105,53 +120,40 @@ def test_an_utterance_from_config_to_done() -> None:
         "warnings": [],
         "error": False,
     }
-    assert not protocol.busy
+    assert protocol.ended(0, STATS, 0.0) == []
 
 
 def test_several_utterances_keep_their_config_and_their_order() -> None:
     protocol = new()
     send(protocol, "session.config", voice="anna")
-    assert kinds(say(protocol, "one")) == ["Speak"]
+    assert say(protocol, "one") == [Begin(0, SynthesisRequest(text="", voice="anna"), None)]
     send(protocol, "session.config", language="french")
-    assert say(protocol, "two") == []
-    assert say(protocol, "three") == []
-    *_, second = protocol.finished(0, STATS, INFO, None)
-    assert isinstance(second, Speak)
-    assert (second.job.index, second.job.text) == (1, "two")
     # A configuration replaces the one before as a whole.
-    assert (second.job.config.voice, second.job.config.language) == (None, "french")
-    *_, third = protocol.failed(1, EngineFailure("x"))
-    assert isinstance(third, Speak)
-    assert third.job.text == "three"
+    french = SynthesisRequest(text="", language="french")
+    assert say(protocol, "two") == [Begin(1, french, 0)]
+    assert send(protocol, "input.text", text="three") == [Begin(2, french, 1), Push(2, "three")]
+    assert chunk(protocol, 1) == []  # it is not its turn
+    assert kinds(finish(protocol, 0)) == ["audio.start", "audio.done", "session.done"]
+    assert kinds(protocol.failed(1, EngineFailure("x"), 0.0)) == ["error"]
+    assert kinds(chunk(protocol, 2)) == ["audio.start", "SendAudio"]
 
 
 def test_no_audio_after_cancelled() -> None:
     protocol = new()
     say(protocol)
-    protocol.chunk(0, PCM, INFO, None)
+    chunk(protocol, 0)
     actions = send(protocol, "input.cancel")
-    assert kinds(actions) == ["Stop", "audio.cancelled"]
-    assert actions[0] == Stop(0)
+    assert kinds(actions) == ["Drop", "audio.cancelled"]
+    assert actions[0] == Drop(0)
     assert messages(actions)[0]["utterance_index"] == 0
-    assert protocol.chunk(0, PCM, INFO, None) == []
-    assert protocol.finished(0, STATS, INFO, None) == []
-    assert protocol.failed(0, EngineFailure("x")) == []
-    (speak,) = say(protocol)
-    assert isinstance(speak, Speak)
-    assert speak.job.index == 1
-    assert protocol.chunk(0, PCM, INFO, None) == []
-    assert kinds(protocol.chunk(1, PCM, INFO, None)) == ["audio.start", "SendAudio"]
-
-
-def test_what_is_written_ahead_is_kept_for_its_turn() -> None:
-    protocol = new()
-    say(protocol, "one")
-    assert send(protocol, "input.text", text="two, ") == []
-    assert send(protocol, "input.text", text="and ") == []
-    *_, speak = protocol.finished(0, STATS, INFO, None)
-    assert isinstance(speak, Speak)
-    assert speak.job.written == ["two, ", "and "]
-    assert send(protocol, "input.text", text="more.") == [Write(speak.job)]
+    assert chunk(protocol, 0) == []
+    assert finish(protocol, 0) == []
+    assert protocol.failed(0, EngineFailure("x"), 0.0) == []
+    (begin,) = say(protocol)
+    assert isinstance(begin, Begin)
+    assert begin.index == 1
+    assert chunk(protocol, 0) == []
+    assert kinds(chunk(protocol, 1)) == ["audio.start", "SendAudio"]
 
 
 def test_an_utterance_that_ends_before_its_text_takes_the_rest_of_it_along() -> None:
@@ -159,42 +161,37 @@ def test_an_utterance_that_ends_before_its_text_takes_the_rest_of_it_along() -> 
         protocol = new()
         send(protocol, "input.text", text="too much ")
         if end == "finished":
-            protocol.finished(0, STATS, INFO, None)
+            finish(protocol, 0)
         else:
-            protocol.failed(0, EngineFailure("x"))
+            protocol.failed(0, EngineFailure("x"), 0.0)
         assert send(protocol, "input.text", text="of it.") == []
         assert send(protocol, "input.done") == []
-        (speak,) = say(protocol, "next")
-        assert isinstance(speak, Speak)
-        assert (speak.job.index, speak.job.text) == (1, "next")
+        assert send(protocol, "input.text", text="next")[1] == Push(1, "next")
 
 
 def test_cancel_of_open_text_lets_the_next_begin() -> None:
     protocol = new()
     send(protocol, "input.text", text="interrupted ")
-    assert kinds(send(protocol, "input.cancel")) == ["Stop", "audio.cancelled"]
-    (speak,) = say(protocol, "next")
-    assert isinstance(speak, Speak)
-    assert speak.job.index == 1
+    assert kinds(send(protocol, "input.cancel")) == ["Drop", "audio.cancelled"]
+    assert send(protocol, "input.text", text="next")[1] == Push(1, "next")
 
 
 def test_draining_lets_the_open_utterance_end_and_nothing_begin() -> None:
     protocol = new()
-    (speak,) = send(protocol, "input.text", text="one ")
-    assert isinstance(speak, Speak)
-    assert protocol.drain() == []
-    assert send(protocol, "input.text", text="two.") == [Write(speak.job)]
-    assert send(protocol, "input.done") == [Write(speak.job)]
+    send(protocol, "input.text", text="one ")
+    assert protocol.leave() == []
+    assert send(protocol, "input.text", text="two.") == [Push(0, "two.")]
+    assert send(protocol, "input.done") == [End(0)]
     error = only_error(send(protocol, "input.text", text="next"))
     assert error["code"] == "shutting_down"
-    done = protocol.finished(0, STATS, INFO, None)
+    done = finish(protocol, 0)
     assert done[-1] == Close(1012, "the server is shutting down")
-    assert kinds(new().drain()) == ["session.done", "Close"]
+    assert kinds(new().leave()) == ["session.done", "Close"]
 
 
 def test_a_key_comes_first_where_one_is_needed() -> None:
-    def locked() -> Protocol:
-        return Protocol(max_text_chars=9, max_message_bytes=99, check_key=lambda key: key == "k")
+    def locked() -> SpeechProtocol:
+        return new(authorized=False, accepts=lambda key: key == "k")
 
     for message in ("input.text", "session.config", "ping", "input.done"):
         protocol = locked()
@@ -207,41 +204,37 @@ def test_a_key_comes_first_where_one_is_needed() -> None:
     assert actions[-1] == Close(1008, NOT_ACCEPTED)
     protocol = locked()
     assert kinds(send(protocol, "session.auth", key="k")) == ["session.authorized"]
-    assert kinds(say(protocol)) == ["Speak"]
+    assert kinds(say(protocol)) == ["Begin"]
     assert kinds(send(new(), "session.auth", key="any")) == ["session.authorized"]
 
 
 def test_without_a_key_the_wait_is_not_an_idle_session() -> None:
-    protocol = Protocol(max_text_chars=9, max_message_bytes=99, check_key=lambda key: False)
-    assert protocol.needs_key
-    actions = protocol.idle()
+    protocol = new(authorized=False)
+    assert protocol.tick(KEY_TIMEOUT_S - 1) == []
+    actions = protocol.tick(KEY_TIMEOUT_S)
     assert messages(actions)[0]["code"] == "invalid_api_key"
     assert actions[-1] == Close(1008, "an API key is required: no session.auth came")
 
 
 def test_a_connection_that_brought_a_wrong_key_is_told_so() -> None:
-    def locked() -> Protocol:
-        return Protocol(
-            max_text_chars=9, max_message_bytes=99, check_key=lambda key: False, key_given=True
-        )
+    def locked() -> SpeechProtocol:
+        return new(authorized=False, key_given=True)
 
     assert messages(send(locked(), "ping"))[0]["message"] == NOT_ACCEPTED
-    assert messages(locked().idle())[0]["message"] == NOT_ACCEPTED
+    assert messages(locked().tick(KEY_TIMEOUT_S))[0]["message"] == NOT_ACCEPTED
 
 
 def test_flushes_of_nothing_take_no_room() -> None:
     protocol = new()
-    (speak,) = send(protocol, "input.text", text="a")
-    assert isinstance(speak, Speak)
-    for _ in range(1000):
-        send(protocol, "input.flush")
-    assert speak.job.written == ["a", Mark.FLUSH]
-    assert speak.job.take() == ["a", Mark.FLUSH]
-    assert speak.job.written == []
+    assert send(protocol, "input.flush") == []
+    send(protocol, "input.text", text="a")
+    assert send(protocol, "input.flush") == [Flush(0)]
+    assert send(protocol, "input.flush") == []
 
 
 def test_fields_of_other_servers_are_understood() -> None:
-    protocol = new()
+    tasks = []
+    protocol = new(check=lambda config, _: tasks.append(config.task_type))
     fields = {
         "model": "Qwen/Qwen3-TTS",
         "task_type": "CustomVoice",
@@ -255,11 +248,11 @@ def test_fields_of_other_servers_are_understood() -> None:
         "x_vector_only_mode": False,
     }
     assert send(protocol, "session.config", **fields) == []
-    (speak,) = say(protocol)
-    assert isinstance(speak, Speak)
-    config = speak.job.config
-    assert (config.split, config.instruct, config.max_frames) == ("sentence", "softly", 77)
-    assert (config.text_mode, config.chunk, config.task_type) == ("whole", 3, "CustomVoice")
+    (begin,) = say(protocol)
+    assert isinstance(begin, Begin)
+    request = begin.request
+    assert (request.split, request.instruct, request.max_frames) == ("sentence", "softly", 77)
+    assert (request.text_mode, request.chunk, tasks) == ("whole", 3, ["CustomVoice"])
     for field, value in {"ref_audio": "http://x", "speaker_embedding": [1.0]}.items():
         error = only_error(send(protocol, "session.config", **{field: value}))
         assert error["param"] == field
@@ -278,7 +271,7 @@ def test_other_formats_are_named_in_audio_start() -> None:
     protocol = new()
     send(protocol, "session.config", response_format="mp3", sample_rate=16_000)
     say(protocol)
-    (start,) = messages(protocol.chunk(0, b"abc", INFO, None))
+    (start,) = messages(chunk(protocol, 0))
     assert (start["format"], start["encoding"], start["sample_rate"]) == ("mp3", None, 16_000)
     assert start["content_type"] == "audio/mpeg"
 
@@ -289,7 +282,7 @@ def test_cancel_covers_what_waits_and_what_was_typed() -> None:
     say(protocol, "two")
     send(protocol, "input.text", text="three")
     actions = send(protocol, "input.cancel")
-    assert kinds(actions) == ["Stop", *["audio.cancelled"] * 3]
+    assert kinds(actions) == [*["Drop"] * 3, *["audio.cancelled"] * 3]
     assert [m["utterance_index"] for m in messages(actions)] == [0, 1, 2]
     assert "without text" in only_error(send(protocol, "input.done"))["message"]
 
@@ -305,7 +298,7 @@ def test_close_waits_for_what_was_asked_for() -> None:
     say(protocol)
     assert send(protocol, "session.close") == []
     assert "after session.close" in only_error(send(protocol, "input.text", text="x"))["message"]
-    done = protocol.finished(0, STATS, INFO, None)
+    done = finish(protocol, 0)
     assert kinds(done) == ["audio.start", "audio.done", "session.done", "session.done", "Close"]
     assert messages(done)[-1] == {
         "type": "session.done",
@@ -321,7 +314,7 @@ def test_close_then_cancel_ends_at_once() -> None:
     say(protocol)
     send(protocol, "session.close")
     actions = send(protocol, "input.cancel")
-    assert kinds(actions) == ["Stop", "audio.cancelled", "session.done", "Close"]
+    assert kinds(actions) == ["Drop", "audio.cancelled", "session.done", "Close"]
 
 
 def test_close_of_an_idle_session() -> None:
@@ -359,60 +352,58 @@ def test_close_of_an_idle_session() -> None:
 )
 def test_bad_messages_get_one_clear_error(data: str, expected: str) -> None:
     protocol = new()
-    error = only_error(protocol.receive_text(data))
+    error = only_error(protocol.receive_text(data, 0.0))
     with pytest.raises(AssertionError, match=expected):
         raise AssertionError(error["message"])
     json.dumps(error, allow_nan=False).encode()
-    assert kinds(say(protocol)) == ["Speak"]
+    assert kinds(say(protocol)) == ["Begin"]
 
 
 def test_a_fault_of_the_server_does_not_cost_the_session() -> None:
-    def check(config: SessionConfig) -> None:
+    def check(config: SessionConfig, request: SynthesisRequest) -> None:
         raise TypeError("a bug")
 
-    protocol = Protocol(max_text_chars=100, max_message_bytes=1000, check=check)
+    protocol = new(check=check)
     error = only_error(send(protocol, "session.config", voice="anna"))
     assert error["code"] == "internal_error"
     assert "a bug" not in error["message"]
-    assert kinds(say(protocol)) == ["Speak"]
+    assert kinds(say(protocol)) == ["Begin"]
 
 
 def test_binary_and_oversized_frames() -> None:
-    protocol = new(max_message_bytes=1000)
-    assert "got a binary frame of 7 bytes" in only_error(protocol.receive_bytes(7))["message"]
+    protocol = new(max_message_bytes=1024)
+    assert "got a binary frame of 7 bytes" in only_error(protocol.receive_bytes(7, 0.0))["message"]
     error = only_error(send(protocol, "input.text", text="é" * 500))
     assert error["code"] == "payload_too_large"
-    assert "1000 bytes" in error["message"]
-    assert kinds(say(protocol)) == ["Speak"]
+    assert "1024 bytes" in error["message"]
+    assert kinds(say(protocol)) == ["Begin"]
 
 
 def test_too_much_text_is_said_once_and_its_rest_not_spoken() -> None:
     protocol = new(max_text_chars=10)
-    assert kinds(send(protocol, "input.text", text="123456")) == ["Speak"]
+    assert kinds(send(protocol, "input.text", text="123456")) == ["Begin", "Push"]
     stop, *told = send(protocol, "input.text", text="789012")
-    assert stop == Stop(0)
+    assert stop == Drop(0)
     error = only_error(told)
     assert (error["code"], error["utterance_index"]) == ("text_too_long", 0)
     assert send(protocol, "input.text", text="end.") == []
     assert send(protocol, "input.done") == []
-    (speak,) = say(protocol, "next")
-    assert isinstance(speak, Speak)
-    assert (speak.job.index, speak.job.text) == (1, "next")
+    assert send(protocol, "input.text", text="next")[1] == Push(1, "next")
 
 
 def test_every_done_takes_an_index() -> None:
     protocol = new()
     assert only_error(send(protocol, "input.done"))["utterance_index"] == 0
-    (speak,) = say(protocol)
-    assert isinstance(speak, Speak)
-    assert speak.job.index == 1
+    (begin,) = say(protocol)
+    assert isinstance(begin, Begin)
+    assert begin.index == 1
 
 
 def test_a_flood_of_utterances_is_bounded() -> None:
     protocol = new()
     say(protocol)
     answers = [say(protocol, str(n)) for n in range(100)]
-    refused = [messages(answer)[0] for answer in answers if answer]
+    refused = [messages(answer)[0] for answer in answers if messages(answer)]
     assert len(refused) == 84
     assert {message["code"] for message in refused} == {"busy"}
 
@@ -420,33 +411,41 @@ def test_a_flood_of_utterances_is_bounded() -> None:
 def test_errors_of_synthesis_keep_the_session() -> None:
     protocol = new()
     say(protocol)
-    error = only_error(protocol.failed(0, Busy("later", retry_after_s=3)))
+    error = only_error(protocol.failed(0, Busy("later", retry_after_s=3), 0.0))
     assert (error["code"], error["retry_after_s"], error["utterance_index"]) == ("busy", 3, 0)
-    assert kinds(say(protocol)) == ["Speak"]
+    assert kinds(say(protocol)) == ["Begin"]
 
 
 def test_a_refused_configuration_changes_nothing() -> None:
-    def check(config: SessionConfig) -> None:
+    def check(config: SessionConfig, request: SynthesisRequest) -> None:
         if config.voice == "nobody":
             raise UnknownVoice("unknown voice", param="voice")
 
-    protocol = Protocol(max_text_chars=100, max_message_bytes=1000, check=check)
+    protocol = new(check=check)
     send(protocol, "session.config", voice="anna", instructions="softly")
     assert only_error(send(protocol, "session.config", voice="nobody"))["param"] == "voice"
-    (speak,) = say(protocol)
-    assert isinstance(speak, Speak)
-    assert (speak.job.config.voice, speak.job.config.instruct) == ("anna", "softly")
+    (begin,) = say(protocol)
+    assert isinstance(begin, Begin)
+    assert (begin.request.voice, begin.request.instruct) == ("anna", "softly")
 
 
 def test_idle() -> None:
     protocol = new()
     say(protocol)
-    assert protocol.idle() == []
-    protocol.finished(0, STATS, INFO, None)
-    actions = protocol.idle()
+    assert protocol.tick(1000.0) == []
+    protocol.ended(0, STATS, 1000.0)
+    assert protocol.tick(1059.0) == []
+    protocol.receive_bytes(1, 1050.0)
+    assert protocol.tick(1109.0) == []
+    actions = protocol.tick(1110.0)
     assert kinds(actions) == ["error", "Close"]
     assert messages(actions)[0]["code"] == "idle_timeout"
-    assert protocol.idle() == []
+    assert protocol.tick(9999.0) == []
+
+
+def test_too_many_sessions() -> None:
+    told, close = new().refuse(Busy("later"))
+    assert (messages([told])[0]["code"], close) == ("busy", Close(1013, "too many connections"))
 
 
 INPUTS = st.sampled_from(
@@ -458,33 +457,40 @@ EVENTS = st.sampled_from(["chunk", "finished", "failed"])
 @given(st.lists(st.one_of(INPUTS, EVENTS), max_size=60))
 def test_whatever_comes_every_utterance_ends_exactly_once(steps: list[str]) -> None:
     protocol = new()
-    speaking: int | None = None
+    line: list[int] = []  # begun, and neither over nor dropped
     asked = 0
     ended: list[int] = []
     started: list[int] = []
     closed = False
     for step in steps:
+        first = line[0] if line else 0
         if step == "chunk":
-            actions = protocol.chunk(speaking or 0, PCM, INFO, None)
+            actions = chunk(protocol, first)
         elif step == "finished":
-            actions = protocol.finished(speaking or 0, STATS, INFO, None)
+            actions = finish(protocol, first)
         elif step == "failed":
-            actions = protocol.failed(speaking or 0, EngineFailure("x"))
+            actions = protocol.failed(first, EngineFailure("x"), 0.0)
         else:
             fields = {"text": "a"} if step == "input.text" else {}
             actions = send(protocol, step, **fields)
+        if step in ("finished", "failed"):
+            line = line[1:]
         assert not (closed and actions)
         for action in actions:
-            if isinstance(action, Speak):
-                assert speaking is None or speaking in ended
-                speaking = action.job.index
+            if isinstance(action, Begin):
+                assert action.after == (line[-1] if line else None)
+                line.append(action.index)
                 asked += 1
+            elif isinstance(action, Push | Flush | End):
+                assert action.index in line
+            elif isinstance(action, Drop):
+                line.remove(action.index)
             elif isinstance(action, SendAudio):
-                assert speaking in started
-                assert speaking not in ended
+                assert first in started
+                assert first not in ended
             elif isinstance(action, Close):
                 closed = True
-            elif isinstance(action, SendMessage):
+            else:
                 index = action.message.get("utterance_index")
                 kind = action.message["type"]
                 if kind == "audio.start":

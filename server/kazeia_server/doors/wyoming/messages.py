@@ -17,6 +17,7 @@ from wyoming.event import Event
 from wyoming.info import Attribution, Info, TtsProgram, TtsVoice
 
 from kazeia_server import __version__
+from kazeia_server.doors.fields import SpeechOptions, json_object, parse_options, validated
 from kazeia_server.errors import (
     InvalidRequest,
     PayloadTooLarge,
@@ -24,14 +25,8 @@ from kazeia_server.errors import (
     UnknownVoice,
     error_body,
 )
-from kazeia_server.requests import (
-    LANGUAGE_CODES,
-    SpeechOptions,
-    json_object,
-    parse_options,
-    validated,
-)
-from kazeia_server.synthesis.backend import BackendInfo
+from kazeia_server.synthesis.check import LANGUAGE_CODES
+from kazeia_server.voices.backend import BackendInfo
 
 __all__ = [
     "EventDecoder",

@@ -1,10 +1,7 @@
 """The ElevenLabs text-to-speech WebSockets, without I/O: messages and events in, actions out.
 
 Two protocols share everything but their framing: `MultiContext` (`multi-stream-input`) and
-`SingleContext` (`stream-input`).  Their owner feeds them what arrives from the client
-(`receive_text`, `receive_bytes`), from synthesis (`audio`, `ended`, `failed`) and from the clock
-(`tick`), and carries out the actions each call returns, in order.  `now` is any clock in seconds
-that never goes back.
+`SingleContext` (`stream-input`).  `SocketProtocol` says what each call is for.
 
 Messages, fields and limits follow the AsyncAPI description of ElevenLabs' documentation and the
 models of its Python package.  Where those leave a choice, the plug-ins of livekit and pipecat
@@ -24,30 +21,34 @@ from __future__ import annotations
 import base64
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from kazeia_server.doors.elevenlabs_messages import (
-    GOING_AWAY,
-    POLICY_VIOLATION,
+from kazeia_server.doors.actions import (
     Action,
     Begin,
     Close,
     Drop,
     End,
     Flush,
-    Message,
     Push,
-    Refused,
     SendMessage,
+)
+from kazeia_server.doors.elevenlabs.messages import (
+    GOING_AWAY,
+    POLICY_VIOLATION,
+    Message,
+    Refused,
+    close_code,
     error_message,
     keys_of,
+    parse_message,
     speed_of,
 )
+from kazeia_server.doors.fields import check_size, json_object
 from kazeia_server.errors import (
     Busy,
     InvalidRequest,
-    PayloadTooLarge,
     ServerError,
     TextTimeout,
     TextTooLong,
@@ -55,8 +56,9 @@ from kazeia_server.errors import (
 )
 from kazeia_server.logging_ import logger
 from kazeia_server.ops.auth import KEY_TIMEOUT_S
-from kazeia_server.requests import json_object, validated
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.text.segment import has_content
+from kazeia_server.voices.backend import BackendInfo, SynthesisStats
 
 __all__ = ["MAX_CONTEXTS", "Limits", "MultiContext", "Protocol", "SingleContext"]
 
@@ -102,21 +104,23 @@ class _Context:
 
 
 class Protocol(ABC):
-    """What both protocols have in common.
+    """What both protocols have in common; see SocketProtocol.
 
-    `check` raises a ServerError when the connection asks for what the voice does not have; it is
-    called with the first message.  `check_text` raises InvalidRequest for text that cannot be
-    spoken.  Without `authorized`, the first message has to hold a key that `accepts` takes;
-    `key_given`: the connection brought one that it does not take.
+    `order` is what the address of the connection asks for, without text; it raises a ServerError
+    where the voice does not have that, and is called with the first message.  `check_text` raises
+    InvalidRequest for text that cannot be spoken.  Without `authorized`, the first message has to
+    hold a key that `accepts` takes; `key_given`: the connection brought one that it does not take.
     `sentences`: a message holds whole sentences or phrases, and may lack the space after them.
     """
+
+    frame_bytes: Final = 12 << 10  # a multiple of 6: whole samples, and base64 without padding
 
     def __init__(
         self,
         limits: Limits,
         *,
         now: float,
-        check: Callable[[], None] = lambda: None,
+        order: Callable[[], SynthesisRequest],
         check_text: Callable[[str], None] = lambda text: None,
         authorized: bool = True,
         accepts: Callable[[str], bool] = lambda key: False,
@@ -124,13 +128,13 @@ class Protocol(ABC):
         sentences: bool = False,
     ) -> None:
         self._limits = limits
-        self._check = check
+        self._order = order
+        self._request: SynthesisRequest | None = None  # until the first message
         self._check_text = check_text
         self._authorized = authorized
         self._accepts = accepts
         self._key_given = key_given
         self._sentences = sentences
-        self._checked = False
         self._active_at = self._connected_at = now
         self._open: dict[str, _Context] = {}
         self._speaking: dict[int, _Context] = {}  # by utterance; of closed contexts, too
@@ -146,9 +150,9 @@ class Protocol(ABC):
             return []
         self._active_at = now
         try:
-            return self._handle(validated(Message, self._admit(data), what="the message"), now)
+            return self._handle(parse_message(self._admit(data)), now)
         except Refused as refused:
-            return [SendMessage(refused.message), *self._hang_up(refused.code, str(refused))]
+            return self._hang_up(refused.message, refused.code)
         except ServerError as error:
             return [SendMessage(error_message(error))]
         except Exception as error:  # a fault of this server must not cost the connection
@@ -161,10 +165,16 @@ class Protocol(ABC):
             return []
         self._active_at = now
         error = InvalidRequest(f"expected a JSON text frame, got a binary frame of {size} bytes")
-        actions: list[Action] = [SendMessage(error_message(error))]
-        return actions if self._authorized else [*actions, *self._hang_up(POLICY_VIOLATION, "")]
+        message = error_message(error)
+        if self._authorized:
+            return [SendMessage(message)]
+        return self._hang_up(message, POLICY_VIOLATION)
 
     # What arrives from synthesis.
+
+    def begun(self, index: int, info: BackendInfo, voice: str | None) -> list[Action]:
+        """Nothing is told of it."""
+        return []
 
     def audio(self, index: int, data: bytes) -> list[Action]:
         """Audio of utterance `index` in the connection's output format."""
@@ -178,7 +188,7 @@ class Protocol(ABC):
         }
         return [SendMessage({**message, **self._tag(context)})]
 
-    def ended(self, index: int, now: float) -> list[Action]:
+    def ended(self, index: int, stats: SynthesisStats, now: float) -> list[Action]:
         """Utterance `index` has come to its end."""
         context = self._settle(index, now)
         return [] if context is None else self._conclude(context)
@@ -201,7 +211,7 @@ class Protocol(ABC):
         if not self._authorized:
             late = now - self._connected_at >= KEY_TIMEOUT_S
             error = self._unauthorized()
-            return self._hang_up(POLICY_VIOLATION, error.message) if late else []
+            return self._close(POLICY_VIOLATION, error.message) if late else []
         actions: list[Action] = []
         for context in list(self._open.values()):
             if context.writing is not None:
@@ -225,7 +235,7 @@ class Protocol(ABC):
 
     def refuse(self, error: ServerError) -> list[Action]:
         """The server does not serve this connection."""
-        return [SendMessage(error_message(error)), *self._hang_up(error_message(error)["code"], "")]
+        return self._hang_up(error_message(error), close_code(error))
 
     # What differs.
 
@@ -253,28 +263,24 @@ class Protocol(ABC):
 
     def _admit(self, data: str) -> dict[str, Any]:
         """The fields of a message from a client that may send it."""
-        limit = self._limits.max_message_bytes
         try:
-            if len(data) > limit or len(data.encode()) > limit:
-                raise PayloadTooLarge(
-                    f"a message may have {limit} bytes; send long text in several messages"
-                )
+            check_size(data, self._limits.max_message_bytes)
             fields = json_object(data)
         except InvalidRequest as error:
             if self._authorized:
                 raise
-            raise Refused(error_message(error)) from None
+            raise Refused(error_message(error), POLICY_VIOLATION) from None
         if not self._authorized:
             keys = list(keys_of(fields))
             if not any(map(self._accepts, keys)):
-                raise Refused(error_message(self._unauthorized(given=bool(keys))))
+                error = self._unauthorized(given=bool(keys))
+                raise Refused(error_message(error), POLICY_VIOLATION)
             self._authorized = True
-        if not self._checked:
+        if self._request is None:
             try:
-                self._check()
+                self._request = self._order()
             except ServerError as error:
-                raise Refused(error_message(error)) from None
-            self._checked = True
+                raise Refused(error_message(error), close_code(error)) from None
         return fields
 
     def _unauthorized(self, *, given: bool = False) -> Unauthorized:
@@ -290,12 +296,14 @@ class Protocol(ABC):
                 "voice_settings of a context may not change once it has text: "
                 "expected them with its first message"
             )
-            raise Refused(error_message(InvalidRequest(message)))
+            raise Refused(error_message(InvalidRequest(message)), POLICY_VIOLATION)
         context.speed = speed_of(settings)
         context.voice_settings = settings
 
     def _write(self, context: _Context, text: str, now: float) -> list[Action]:
         """Text for a context; the first that can be seen begins an utterance."""
+        if self._sentences and text.rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
+            text += " "
         if context.n_chars + len(text) > self._limits.max_text_chars:
             raise TextTooLong(
                 f"at most {self._limits.max_text_chars} characters of a context may wait to be "
@@ -307,8 +315,6 @@ class Protocol(ABC):
             return []
         if visible:
             self._check_text(text)
-        if self._sentences and text.rstrip(_CLOSING_MARKS).endswith(_SENTENCE_ENDS):
-            text += " "
         actions: list[Action] = []
         if context.writing is None:
             if len(self._speaking) >= _MAX_WAITING:
@@ -319,7 +325,8 @@ class Protocol(ABC):
             index = self._next_index
             self._next_index += 1
             before = context.utterances[-1] if context.utterances else context.after
-            actions.append(Begin(index, context.speed, before))
+            assert self._request is not None  # text comes with a message
+            actions.append(Begin(index, replace(self._request, speed=context.speed), before))
             self._speaking[index] = context
             context.utterances.append(index)
             context.writing = index
@@ -395,18 +402,21 @@ class Protocol(ABC):
         self._closed = True
         return [self._farewell]
 
-    def _hang_up(self, code: int, reason: str) -> list[Action]:
+    def _hang_up(self, message: dict[str, Any], code: int) -> list[Action]:
+        """Close the connection, saying why."""
+        return [SendMessage({**message, "code": code}), *self._close(code, message["message"])]
+
+    def _close(self, code: int, reason: str) -> list[Action]:
         self._closed = True
         return [Close(code, reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore"))]
 
     def _time_out(self) -> list[Action]:
-        message: dict[str, Any] = {
-            "message": f"no message came for {self._limits.inactivity_s:g} seconds: send text, or "
-            "an empty text to keep a context alive",
-            "error": "input_timeout_exceeded",
-            "code": POLICY_VIOLATION,
-        }
-        return [SendMessage(message), *self._hang_up(POLICY_VIOLATION, "input timeout")]
+        message = (
+            f"no message came for {self._limits.inactivity_s:g} seconds: send text, or an empty "
+            "text to keep a context alive"
+        )
+        named = {"message": message, "error": "input_timeout_exceeded"}
+        return self._hang_up(named, POLICY_VIOLATION)
 
 
 class MultiContext(Protocol):
@@ -442,9 +452,9 @@ class MultiContext(Protocol):
                     "message": f"at most {MAX_CONTEXTS} contexts may be open on a connection: "
                     "close one before opening another",
                     "error": "max_active_conversations",
-                    "code": POLICY_VIOLATION,
                     "contextId": name,
-                }
+                },
+                POLICY_VIOLATION,
             )
         earlier = [index for index, other in self._speaking.items() if other.id == name]
         context = _Context(name, now, after=earlier[-1] if earlier else None)
@@ -472,7 +482,7 @@ class MultiContext(Protocol):
         return [SendMessage(message), *self._silence(context)]
 
     def _idle(self) -> list[Action]:
-        return self._time_out() if self._open else self._hang_up(1000, "idle")
+        return self._time_out() if self._open else self._close(1000, "idle")
 
     def _expire(self, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -505,8 +515,7 @@ class SingleContext(Protocol):
         return {}
 
     def _give_up(self, context: _Context, error: Exception) -> list[Action]:
-        message = error_message(error)
-        return [SendMessage(message), *self._hang_up(message["code"], message["message"])]
+        return self._hang_up(error_message(error), close_code(error))
 
     def _idle(self) -> list[Action]:
         return self._time_out()

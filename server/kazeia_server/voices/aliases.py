@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from kazeia_server.errors import UnknownVoice
 from kazeia_server.settings import Settings
-from kazeia_server.synthesis.backend import BackendInfo
+from kazeia_server.voices.backend import BackendInfo
 
 __all__ = ["OPENAI_VOICES", "operator_aliases", "resolve_alias"]
 

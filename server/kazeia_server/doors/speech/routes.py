@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response, WebSocket
 from pydantic import Field
 
 from kazeia_server.audio.formats import FORMAT_NAMES, FormatName, OutputFormat
+from kazeia_server.doors.fields import SampleRate, SpeechOptions, check_task
 from kazeia_server.doors.http import body_docs, read_json, service_of, speech_response
-from kazeia_server.doors.websocket import SpeechSocket
-from kazeia_server.doors.ws_messages import error_message
-from kazeia_server.errors import Busy
+from kazeia_server.doors.socket import serve_socket
+from kazeia_server.doors.speech.messages import SessionConfig
+from kazeia_server.doors.speech.protocol import SpeechProtocol
+from kazeia_server.errors import Unavailable, VoiceLoadError
+from kazeia_server.ops.auth import accepts, authorized, brought_key
 from kazeia_server.ops.failures import error_docs
-from kazeia_server.requests import SpeechOptions, build_request
+from kazeia_server.synthesis.request import SynthesisRequest
+from kazeia_server.synthesis.service import SynthesisService
 
 __all__ = ["SynthesizeBody", "router"]
 
@@ -34,9 +40,7 @@ class SynthesizeBody(SpeechOptions):
     response_format: FormatName | None = Field(
         default=None, description="wav, or what Accept asks for"
     )
-    sample_rate: Annotated[int, Field(ge=8000, le=48_000)] | None = Field(
-        default=None, description="Hz; the voice's own"
-    )
+    sample_rate: SampleRate | None = Field(default=None, description="Hz; the voice's own")
     stream: bool | None = Field(
         default=None, description="whether audio is sent while it is made; false"
     )
@@ -73,7 +77,7 @@ async def synthesize(
     body = await read_json(request, SynthesizeBody)
     accepted, wants_stream = _accepted(request.headers.get("accept", ""))
     output = OutputFormat(body.response_format or accepted or "wav", body.sample_rate)
-    wanted = build_request(body.text, body, service_of(request).settings, output=output)
+    wanted = body.request(body.text, service_of(request).settings, output=output)
     streamed = body.stream if body.stream is not None else stream or wants_stream
     return await speech_response(request, wanted, door="synthesize", streamed=streamed)
 
@@ -96,10 +100,22 @@ def _accepted(accept: str) -> tuple[FormatName | None, bool]:
 @router.websocket("/v1/audio/speech/stream")
 async def speech_socket(websocket: WebSocket) -> None:
     """The protocol of server/PROTOCOL.md."""
-    await websocket.accept()
-    try:
-        with websocket.app.state.sessions.session():
-            await SpeechSocket(websocket, service_of(websocket)).run()
-    except Busy as error:  # only the limit of sessions gets here
-        await websocket.send_json(error_message(error))
-        await websocket.close(1013, "too many connections")
+
+    def protocol(service: SynthesisService, now: float) -> SpeechProtocol:
+        return SpeechProtocol(
+            service.settings,
+            now=now,
+            check=partial(_check, service),
+            authorized=authorized(websocket.scope),
+            accepts=partial(accepts, service.settings),
+            key_given=brought_key(websocket.scope),
+        )
+
+    await serve_socket(websocket, protocol, door="websocket")
+
+
+def _check(service: SynthesisService, config: SessionConfig, request: SynthesisRequest) -> None:
+    """Refuse a configuration that names what the voice does not have."""
+    with suppress(Unavailable, VoiceLoadError):  # said when the first utterance is asked for
+        check_task(config.task_type, service.info)
+        service.check(request, live=True)

@@ -1,0 +1,1 @@
+"""The ElevenLabs text-to-speech API."""

@@ -1,0 +1,1 @@
+"""The speech protocol: `POST /synthesize` and its WebSocket."""
