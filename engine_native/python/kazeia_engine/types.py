@@ -51,6 +51,11 @@ class ModelInfo:
     dialects: dict[str, str] = field(default_factory=dict)  # speaker -> dialect tag
     follows_instructions: bool = True
 
+    @property
+    def first_speaker(self) -> str | None:
+        """For whoever has no wish; None: the model has no speakers."""
+        return next(iter(self.speakers), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from kazeia_engine import InvalidInput, ModelNotFound
 from kazeia_engine.tools.bench import Settings, bench, bench_synthetic, tables
+from kazeia_engine.tools.bench.compare import ENGINES
 from kazeia_engine.tools.bench.figures import generator, stage_rows, verdict
 from kazeia_engine.tools.bench.runs import Spread
 from kazeia_engine.tools.machine import Speed, usable_cores
@@ -197,12 +198,35 @@ def test_verdict(rtf: float, words: str) -> None:
 
 def test_tables_show_every_stage(figures: dict[str, Any]) -> None:
     out = io.StringIO()
-    busy = {"processes": 1, "slowdown": 1.5, "slowdowns": [1.25, 1.75]}
+    busy = {"processes": 1, "slowdown": 1.5, "slowdowns": [1.25, 1.75], "foreign_cores": None}
     tables.show(Console(file=out, width=160), {**figures, "busy": busy})
     text = out.getvalue()
     for word in (*figures["stages_ms_per_frame"], *LAYOUTS, figures["verdict"][:40]):
         assert word in text
     assert "1.50 times as long (1.25 to 1.75)" in text
+
+
+@pytest.mark.parametrize(("cores", "marked"), [(None, False), (0.05, False), (0.7, True)])
+@pytest.mark.parametrize("of", ["busy", "compare"])
+def test_ratios_measured_under_load_are_marked(
+    figures: dict[str, Any], of: str, cores: float | None, marked: bool
+) -> None:
+    four = ("rtf", "first_audio_s", "peak_rss_mb", "load_s")
+    measured = {
+        "processes": 1, "slowdown": 1.5, "slowdowns": [1.25, 1.75],
+        "threads": 2, "frames": 72, "medians": dict.fromkeys(ENGINES, dict.fromkeys(four, 1.0)),
+        "ratios": {key: {"median": 1.5, "min": 1.25, "max": 1.75} for key in four},
+        "foreign_cores": cores,
+    }  # fmt: skip
+    out = io.StringIO()
+    quiet = {"foreign_cores": 0.0}
+    machine = {**figures["machine"], "speed": {**figures["machine"]["speed"], **quiet}}
+    shown = {**figures, **quiet, "machine": machine, "busy": None, "compare": None, of: measured}
+    tables.show(Console(file=out, width=160), shown)
+    text = out.getvalue()
+    assert text.count("1.50*") == (0 if not marked else 1 if of == "busy" else 4)
+    assert ("* other processes kept 0.7 cores busy" in text) == marked
+    assert "warning" not in text
 
 
 def test_progress_on_a_terminal() -> None:

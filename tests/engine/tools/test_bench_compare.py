@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,9 +100,26 @@ def test_slowdown(golden_models: dict[str, Path]) -> None:
     with Model.load(golden_models["design"]) as model:
         found = slowdown(model, 1, frames=6, repeat=3)
     assert found["processes"] == 1
+    assert found["foreign_cores"] is None or found["foreign_cores"] >= 0
     assert len(found["slowdowns"]) == 3
     assert found["slowdown"] == pytest.approx(found["busy_s"] / found["alone_s"], rel=0.05)
     assert min(found["slowdowns"]) > 0
+
+
+def beside_another(work: Callable[[], dict[str, Any]]) -> float:
+    """The foreign cores that are told of work beside a process of somebody else."""
+    spin = "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as other:
+        try:
+            return float(work()["foreign_cores"])
+        finally:
+            other.kill()
+
+
+def test_load_beside_a_ratio_is_told(golden_models: dict[str, Path], pair: ModelPair) -> None:
+    with Model.load(golden_models["design"]) as model:
+        assert beside_another(lambda: slowdown(model, 1, frames=20, repeat=1)) > 0.1
+    assert beside_another(lambda: compare.compare(pair, TEXT, **RUN, repeat=1)) > 0.1
 
 
 def test_the_installed_wheel_can_be_compared_with() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from kazeia_engine.errors import InvalidInput
 from kazeia_engine.modelfiles import find_pair, read_header
-from kazeia_engine.tools.convert import ConvertReport
 from kazeia_engine.tools.gguf_layout import codec_tensors, talker_tensors
+from kazeia_engine.tools.gguf_writing import WrittenPair
 from kazeia_engine.tools.synth import SIZES, shape_of, synth, vocabulary_of
 
 _DRIVER = """
@@ -45,7 +45,7 @@ assert mtmd.mtmd_init_from_file(codec, model, context), "codec"
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> ConvertReport:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> WrittenPair:
     return synth(tmp_path_factory.mktemp("tiny"), size="tiny", type="q8_0", seed=3)
 
 
@@ -57,14 +57,14 @@ def values(tensor: Any) -> Any:
     return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
-def test_the_pair_is_found(tiny: ConvertReport) -> None:
+def test_the_pair_is_found(tiny: WrittenPair) -> None:
     pair = find_pair(tiny.talker.parent)
     assert (pair.talker, pair.codec) == (tiny.talker, tiny.codec)
     assert tiny.talker.stat().st_size == tiny.talker_bytes
     assert tiny.codec.stat().st_size == tiny.codec_bytes
 
 
-def test_the_same_seed_gives_the_same_files(tiny: ConvertReport, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_files(tiny: WrittenPair, tmp_path: Path) -> None:
     again = synth(tmp_path / "again", size="tiny", type="q8_0", seed=3)
     other = synth(tmp_path / "other", size="tiny", type="q8_0", seed=4)
     assert again.talker.read_bytes() == tiny.talker.read_bytes()
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_files(tiny: ConvertReport, tmp_path: Path)
     assert other.talker.read_bytes() != tiny.talker.read_bytes()
 
 
-def test_llama_cpp_loads_it_and_its_vocabulary(tiny: ConvertReport) -> None:
+def test_llama_cpp_loads_it_and_its_vocabulary(tiny: WrittenPair) -> None:
     command = [sys.executable, "-c", _DRIVER, str(tiny.talker), str(tiny.codec)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -83,7 +83,7 @@ def test_llama_cpp_loads_it_and_its_vocabulary(tiny: ConvertReport) -> None:
     assert len(text) == 1 + 1 + 2 + 4  # hello, then bytes: space, two of \xe9, four of the emoji
 
 
-def test_end_of_speech_is_never_likely(tiny: ConvertReport) -> None:
+def test_end_of_speech_is_never_likely(tiny: WrittenPair) -> None:
     head = values(tensors(tiny.talker)["output.weight"])
     eos = read_header(tiny.talker).values["kazeia.codec.eos_id"]
     assert not head[eos].any()

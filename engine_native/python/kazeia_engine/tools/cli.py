@@ -27,7 +27,7 @@ from kazeia_engine.tools.terminal import (
 )
 
 if TYPE_CHECKING:
-    from kazeia_engine.tools.convert import ConvertReport
+    from kazeia_engine.tools.gguf_writing import WrittenPair
 
 __all__ = ["app"]
 
@@ -462,7 +462,7 @@ def _show_machine() -> None:
         console.print("`kazeia bench --synthetic 0.6b` measures without a download.")
 
 
-def _report(report: ConvertReport) -> None:
+def _report(report: WrittenPair) -> None:
     typer.echo(f"{report.talker} ({report.talker_bytes / 1e6:.1f} MB)")
     typer.echo(f"{report.codec} ({report.codec_bytes / 1e6:.1f} MB)")
     for remark in report.notes:

@@ -6,9 +6,7 @@ grow with the model.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,10 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from kazeia_engine.errors import InvalidInput, ModelFormatError, ModelNotFound
+from kazeia_engine.errors import ModelFormatError, ModelNotFound
 from kazeia_engine.tools.checkpoint import Checkpoint, Json, read_json
 from kazeia_engine.tools.encoding import encode_tensor
+from kazeia_engine.tools.files import require_folder
 from kazeia_engine.tools.gguf_layout import (
     CodecShape,
     ModelShape,
@@ -27,31 +26,17 @@ from kazeia_engine.tools.gguf_layout import (
     TensorSpec,
     TransformerShape,
     codec_tensors,
-    file_names,
+    plain_name,
     talker_tensors,
-    tensor_type,
 )
-from kazeia_engine.tools.gguf_writing import Progress, folder_for, write_gguf
-from kazeia_engine.tools.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
+from kazeia_engine.tools.gguf_writing import Progress, WrittenPair, write_pair
+from kazeia_engine.tools.metadata import ModelFacts, Vocabulary
 from kazeia_engine.types import ModelKind
 
-__all__ = ["ConvertReport", "convert", "fallback_notes", "placeholder_speaker"]
+__all__ = ["convert"]
 
 _KINDS: tuple[ModelKind, ...] = ("custom_voice", "voice_design", "base")
 _TEXT_ROWS = 4096  # rows of the text table projected at once
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertReport:
-    """What was written."""
-
-    talker: Path
-    codec: Path
-    kind: ModelKind
-    types: PartTypes
-    talker_bytes: int
-    codec_bytes: int
-    notes: tuple[str, ...] = ()  # tensors that could not take the wanted type
 
 
 def convert(
@@ -63,7 +48,7 @@ def convert(
     cp_type: str | None = None,
     decoder_type: str | None = None,
     progress: Progress | None = None,
-) -> ConvertReport:
+) -> WrittenPair:
     """Converts the folder `source` into a pair of GGUF files in the folder `out`.
 
     type: weight type of all parts; "f32" keeps everything exact.
@@ -79,65 +64,15 @@ def convert(
     types = PartTypes.resolve(type, talker_type, cp_type, decoder_type)
     if not source.is_dir():
         raise ModelNotFound(f"{source} is not a folder; expected an official model folder")
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out} exists and is not a folder", param="out")
+    require_folder(out)
     config = read_json(source / "config.json")
     codec_config = read_json(source / "speech_tokenizer" / "config.json")
-    shape, facts = _read_model(config, codec_config, _plain_name(source))
+    shape, facts = _read_model(config, codec_config, plain_name(source.resolve().name))
     vocab = _read_vocabulary(source, shape.text_vocab)
     reader = _Reader(Checkpoint(source), Checkpoint(source / "speech_tokenizer"), shape)
-    talker = [(spec, tensor_type(spec, types)) for spec in talker_tensors(shape)]
-    codec = [(spec, tensor_type(spec, types)) for spec in codec_tensors(shape)]
-    for spec, _ in (*talker, *codec):
+    for spec in (*talker_tensors(shape), *codec_tensors(shape)):
         reader.check(spec)
-
-    with folder_for(out):
-        talker_name, codec_name = file_names(facts.name, types)
-        talker_bytes = write_gguf(
-            out / talker_name,
-            "qwen3tts",
-            lambda w: talker_metadata(w, facts, shape, vocab, types),
-            talker,
-            reader.rows,
-            progress,
-        )
-        codec_bytes = write_gguf(
-            out / codec_name,
-            "clip",
-            lambda w: codec_metadata(w, facts, shape, types),
-            codec,
-            reader.rows,
-            progress,
-        )
-    return ConvertReport(
-        talker=out / talker_name,
-        codec=out / codec_name,
-        kind=facts.kind,
-        types=types,
-        talker_bytes=talker_bytes,
-        codec_bytes=codec_bytes,
-        notes=fallback_notes((*talker, *codec), types),
-    )
-
-
-def fallback_notes(tensors: Iterable[tuple[TensorSpec, str]], types: PartTypes) -> tuple[str, ...]:
-    """What to tell about matrices whose rows do not divide into blocks of the wanted type."""
-    counts: dict[tuple[str, str, int], int] = {}
-    for spec, got in tensors:
-        if spec.role in ("matrix", "down") and spec.part != "speaker":
-            wanted = {"talker": types.talker, "cp": types.cp, "decoder": types.decoder}[spec.part]
-            if got != wanted:
-                key = (spec.part, got, spec.shape[-1])
-                counts[key] = counts.get(key, 0) + 1
-    return tuple(
-        f"{n} {part} matrices with rows of {width} are stored as {got}"
-        for (part, got, width), n in counts.items()
-    )
-
-
-def _plain_name(source: Path) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.resolve().name).strip("-.")
-    return name or "model"
+    return write_pair(out, facts, shape, vocab, types, reader.rows, progress)
 
 
 def _transformer(c: Json, head_dim: int | None = None) -> TransformerShape:
@@ -170,7 +105,7 @@ def _read_model(config: Json, codec: Json, name: str) -> tuple[ModelShape, Model
         raise ModelFormatError(f"talker_config.vocab_size is {codec_vocab}, expected at least 1024")
     talker = _transformer(t)
     decoder = codec.object("decoder_config")
-    speaker = placeholder_speaker(talker.hidden)
+    speaker = SpeakerShape.none(talker.hidden)
     if kind == "base":
         speaker = _speaker(config.object("speaker_encoder_config", {}), talker.hidden)
     shape = ModelShape(
@@ -220,17 +155,6 @@ def _speaker(c: Json, hidden: int) -> SpeakerShape:
             "enc_res2net_scale of 8"
         )
     return shape
-
-
-def placeholder_speaker(hidden: int) -> SpeakerShape:
-    """The smallest speaker encoder llama.cpp accepts, for models that have none.
-
-    Its loader refuses a codec file without an audio encoder; the weights are zero and the key
-    kazeia.speaker_encoder says false.
-    """
-    return SpeakerShape(
-        out=hidden, channels=(8, 8, 8, 8, 24), attention=8, squeeze=8, placeholder=True
-    )
 
 
 def _facts(config: Json, codec: Json, kind: ModelKind, name: str, shape: ModelShape) -> ModelFacts:

@@ -34,6 +34,7 @@ __all__ = [
     "file_names",
     "file_type",
     "nbytes",
+    "plain_name",
     "spec_of",
     "talker_tensors",
     "tensor_type",
@@ -45,32 +46,6 @@ Part = Literal["talker", "cp", "decoder", "speaker"]
 Role = Literal["small", "matrix", "table", "head", "down", "conv", "tconv"]
 Op = Literal["copy", "stack", "text_table", "codebook", "snake_alpha", "snake_beta", "zero"]
 
-_TYPES: dict[str, gguf.GGMLQuantizationType] = {
-    t.name.lower(): t
-    for t in (
-        gguf.GGMLQuantizationType.F32,
-        gguf.GGMLQuantizationType.F16,
-        gguf.GGMLQuantizationType.BF16,
-        gguf.GGMLQuantizationType.Q8_0,
-        gguf.GGMLQuantizationType.Q4_0,
-        gguf.GGMLQuantizationType.Q4_1,
-        gguf.GGMLQuantizationType.Q5_0,
-        gguf.GGMLQuantizationType.Q5_1,
-        gguf.GGMLQuantizationType.Q4_K,
-        gguf.GGMLQuantizationType.Q5_K,
-        gguf.GGMLQuantizationType.Q6_K,
-    )
-}
-TYPE_NAMES = tuple(_TYPES)
-DECODER_TYPES = ("f32", "f16", "bf16", "q8_0")
-_FLOAT_TYPES = ("f32", "f16", "bf16")
-_EIGHT_BITS_UP = (*_FLOAT_TYPES, "q8_0")
-_CP_ROLES: tuple[tuple[str, Role], ...] = (
-    ("embd.weight", "table"),
-    ("code.head.weight", "head"),
-    ("ffn_down.weight", "down"),
-)
-_TRANSPOSED = re.compile(r"a\.gen\.wav\.(up|dac)\.blk\.\d+\.conv\.weight")
 _FILE_TYPES = {
     "f32": gguf.LlamaFileType.ALL_F32,
     "f16": gguf.LlamaFileType.MOSTLY_F16,
@@ -84,6 +59,17 @@ _FILE_TYPES = {
     "q5_k": gguf.LlamaFileType.MOSTLY_Q5_K_M,
     "q6_k": gguf.LlamaFileType.MOSTLY_Q6_K,
 }
+TYPE_NAMES = tuple(_FILE_TYPES)
+_TYPES = {name: gguf.GGMLQuantizationType[name.upper()] for name in TYPE_NAMES}
+DECODER_TYPES = ("f32", "f16", "bf16", "q8_0")
+_FLOAT_TYPES = ("f32", "f16", "bf16")
+_EIGHT_BITS_UP = (*_FLOAT_TYPES, "q8_0")
+_CP_ROLES: tuple[tuple[str, Role], ...] = (
+    ("embd.weight", "table"),
+    ("code.head.weight", "head"),
+    ("ffn_down.weight", "down"),
+)
+_TRANSPOSED = re.compile(r"a\.gen\.wav\.(up|dac)\.blk\.\d+\.conv\.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +109,15 @@ class SpeakerShape:
     mels: int = 128
     scale: int = 8
     placeholder: bool = False
+
+    @classmethod
+    def none(cls, hidden: int) -> SpeakerShape:
+        """The smallest one that llama.cpp accepts, for models that have none.
+
+        Its loader refuses a codec file without an audio encoder; the weights are zero and the key
+        kazeia.speaker_encoder says false.
+        """
+        return cls(hidden, (8, 8, 8, 8, 24), attention=8, squeeze=8, placeholder=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +376,8 @@ class _DecoderBuilder:
         self.add(f"{name}.bias", (out,), "small", f"{source}.bias")
 
     def snake(self, name: str, channels: int, source: str) -> None:
-        for key, op in (("alpha", "snake_alpha"), ("beta", "snake_beta")):
+        ops: tuple[tuple[str, Op], ...] = (("alpha", "snake_alpha"), ("beta", "snake_beta"))
+        for key, op in ops:
             self.specs.append(
                 TensorSpec(
                     f"a.gen.wav.{name}.{key}",
@@ -389,7 +385,7 @@ class _DecoderBuilder:
                     "decoder",
                     "small",
                     (f"decoder.{source}.{key}",),
-                    "snake_alpha" if op == "snake_alpha" else "snake_beta",
+                    op,
                 )
             )
 
@@ -509,6 +505,11 @@ def spec_of(name: str, shape: tuple[int, ...]) -> TensorSpec:
     if len(shape) == 1 or name.startswith("a.gen.wav.quant."):
         role = "small"
     return TensorSpec(name, shape, part, role)
+
+
+def plain_name(name: str) -> str:
+    """A name with nothing in it that file systems or shells take for something else."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
 def file_names(name: str, types: PartTypes) -> tuple[str, str]:

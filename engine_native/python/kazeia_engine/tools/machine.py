@@ -9,6 +9,7 @@ import platform
 import re
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "Speed",
     "busy_warning",
     "forget_peak_rss",
+    "most_cores",
     "peak_rss_bytes",
     "usable_cores",
 ]
@@ -146,11 +148,20 @@ class Speed:
         return {k: round(v, 2) if isinstance(v, float) else v for k, v in asdict(self).items()}
 
 
+def most_cores(foreign_cores: Iterable[float | None]) -> float | None:
+    """The most of several `CpuWatch.foreign_cores`, for JSON; None: unknown."""
+    known = [cores for cores in foreign_cores if cores is not None]
+    return round(max(known), 2) if known else None
+
+
 def busy_warning(foreign_cores: float | None) -> str | None:
     """What to say about figures taken while others used so many cores; None: nothing."""
     if foreign_cores is None or foreign_cores < _NOTICEABLE_CORES:
         return None
-    return f"other processes kept {foreign_cores:.1f} cores busy: in quiet the figures are better"
+    return (
+        f"other processes kept {foreign_cores:.1f} cores busy: the figures are not those of a "
+        "quiet machine"
+    )
 
 
 def _busy_seconds() -> float | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kazeia_engine.errors import EngineError, InvalidInput, ModelFormatError, ModelNotFound
+from kazeia_engine.tools.files import require_folder
 
 __all__ = ["KNOWN_MODELS", "Pulled", "pull", "repository"]
 
@@ -68,8 +69,7 @@ def pull(
     cannot be reached.
     """
     repo = repository(name)
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out} exists and is not a folder", param="out")
+    require_folder(out)
     commit, expected = _hub(repo, partial(_listing, repo=repo, revision=revision))
     log(f"{repo} at {commit[:12]}: {len(expected)} files")
     verified = []

@@ -244,8 +244,8 @@ def _record(
     model: Model, eos: int, texts: Sequence[str], frames: int, speaker: str | None, log: Log
 ) -> _Recording:
     log(f"reference: {_formats(model)}")
-    if speaker is None and model.info.speakers:
-        speaker = model.info.speakers[0]
+    if speaker is None:
+        speaker = model.info.first_speaker
     runs = []
     for i, text in enumerate(texts):
         options: SpeechOptions = {"seed": _SEED + i, "speaker": speaker}

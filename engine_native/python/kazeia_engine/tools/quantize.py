@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from kazeia_engine.errors import InvalidInput, ModelFormatError
 from kazeia_engine.modelfiles import QUANTIZATION_KEY, find_pair, read_header, read_values
-from kazeia_engine.tools.convert import ConvertReport, fallback_notes
 from kazeia_engine.tools.encoding import decode, encode_tensor
+from kazeia_engine.tools.files import folder_for, require_folder
 from kazeia_engine.tools.gguf_layout import (
     TYPE_NAMES,
     PartTypes,
@@ -31,10 +31,16 @@ from kazeia_engine.tools.gguf_layout import (
     file_names,
     file_type,
     nbytes,
+    plain_name,
     spec_of,
     tensor_type,
 )
-from kazeia_engine.tools.gguf_writing import Progress, folder_for, write_gguf
+from kazeia_engine.tools.gguf_writing import (
+    Progress,
+    WrittenPair,
+    fallback_notes,
+    write_gguf,
+)
 from kazeia_engine.tools.metadata import codec_quantization, talker_quantization
 from kazeia_engine.vocabulary import ModelVocabulary
 
@@ -66,7 +72,7 @@ def quantize(
     decoder_type: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
-) -> ConvertReport:
+) -> WrittenPair:
     """Writes the pair `source` (as for `Model.load`) with other weight types into the folder `out`.
 
     talker_type, cp_type: f32, f16, bf16, q8_0 or q4_0; None: the part is copied.
@@ -101,7 +107,7 @@ def quantize(
         _Job(talker, talker.plan(types, parts), chosen["talker"], talker_quantization(types)),
         _Job(codec, codec.plan(types, parts), chosen["cp"], codec_quantization(types)),
     )
-    name = _plain(facts.name)
+    name = plain_name(facts.name)
     names = file_names(name, types)
     _look_into(out, pair.talker.parent, name, names, force)
     _require_space(out, sum(job.nbytes for job in jobs))
@@ -117,7 +123,7 @@ def quantize(
         for file in replaced - set(targets):
             file.unlink(missing_ok=True)
     changed = [entry for job in jobs for entry in job.plan if entry[0].part in parts]
-    return ConvertReport(
+    return WrittenPair(
         talker=targets[0],
         codec=targets[1],
         kind=facts.kind,
@@ -254,16 +260,11 @@ def _offered(part: str, type: str | None, formats: Sequence[str]) -> str | None:
     return name
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
-
-
 def _look_into(
     out: Path, source: Path, name: str, names: tuple[str, str], force: bool
 ) -> set[Path]:
     """What lies in `out` already, all of it to be replaced; InvalidInput when it may not be."""
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out} exists and is not a folder", param="out")
+    require_folder(out)
     if out.exists() and out.samefile(source):
         raise InvalidInput(f"{out} is the folder of the model itself: give another", param="out")
     there = set(out.glob("*.gguf")) if out.exists() else set()

@@ -19,23 +19,20 @@ import numpy.typing as npt
 
 from kazeia_engine.errors import InvalidInput
 from kazeia_engine.modelfiles import TYPE_SIZES
-from kazeia_engine.tools.convert import ConvertReport, placeholder_speaker
 from kazeia_engine.tools.encoding import encode
+from kazeia_engine.tools.files import require_folder
 from kazeia_engine.tools.gguf_layout import (
     CodecShape,
     ModelShape,
     PartTypes,
+    SpeakerShape,
     TensorSpec,
     TransformerShape,
-    codec_tensors,
-    file_names,
-    talker_tensors,
-    tensor_type,
 )
-from kazeia_engine.tools.gguf_writing import Progress, folder_for, write_gguf
-from kazeia_engine.tools.metadata import ModelFacts, Vocabulary, codec_metadata, talker_metadata
+from kazeia_engine.tools.gguf_writing import Progress, WrittenPair, write_pair
+from kazeia_engine.tools.metadata import ModelFacts, Vocabulary
 
-__all__ = ["SIZES", "shape_of", "synth", "vocabulary_of"]
+__all__ = ["FIRST_SPECIAL", "SIZES", "SPECIAL_TOKENS", "shape_of", "synth", "vocabulary_of"]
 
 SIZES = ("0.6b", "1.7b", "tiny")
 
@@ -67,46 +64,28 @@ _LANGUAGES = {
 _SPEAKERS = {"serena": 3066, "vivian": 3065, "ryan": 3061, "aiden": 2861, "dylan": 2878}
 _DIALECTS = {"dylan": "beijing_dialect"}
 
-_FIRST_SPECIAL = 151643  # id of the first special token in the released vocabularies
-_CONTROL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
-_USER_DEFINED = (
-    "<tool_call>",
-    "</tool_call>",
-    "<|fim_prefix|>",
-    "<|fim_middle|>",
-    "<|fim_suffix|>",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-)
+FIRST_SPECIAL = 151643  # id of the first special token in the released vocabularies
+_BEFORE = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>",
+    "<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>",
+    "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+)  # fmt: skip
+_TOOLS = (
+    "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>",
+    "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>",
+    "<think>", "</think>",
+)  # fmt: skip
 _AUDIO = (
-    "<|audio_start|>",
-    "<|audio_end|>",
-    "<tts_pad>",
-    "<tts_text_bos>",
-    "<tts_text_eod>",
-    "<tts_text_bos_single>",
-    "<|audio_pad|>",
-)
+    "<|audio_start|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>",
+    "<tts_text_bos_single>", "<|audio_pad|>",
+)  # fmt: skip
+_CONTROL, _USER_DEFINED = gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED
+# The added tokens of the released models, in the order of their ids.
+SPECIAL_TOKENS = {
+    **dict.fromkeys(_BEFORE, _CONTROL),
+    **dict.fromkeys(_TOOLS, _USER_DEFINED),
+    **dict.fromkeys(_AUDIO, _CONTROL),
+}
 # The prompt template needs these as single tokens; where the full vocabulary has them.
 _TEMPLATE_WORDS = {"assistant": 77091, "user": 872}
 _WORDS = (
@@ -134,7 +113,7 @@ def _released(hidden: int, ffn: int) -> ModelShape:
             latent=1024,
             dim=1536,
         ),
-        speaker=placeholder_speaker(hidden),
+        speaker=SpeakerShape.none(hidden),
         text_vocab=151936,
         text_hidden=2048,
         codec_vocab=3072,
@@ -154,7 +133,7 @@ def _tiny() -> ModelShape:
             latent=32,
             dim=32,
         ),
-        speaker=placeholder_speaker(96),
+        speaker=SpeakerShape.none(96),
         text_vocab=1024,
         text_hidden=64,
         codec_vocab=3072,
@@ -194,7 +173,7 @@ def synth(
     decoder_type: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> ConvertReport:
+) -> WrittenPair:
     """Writes a pair of GGUF files with random weights into the folder `out`.
 
     size: "0.6b" or "1.7b" with the released shapes and token ids, or "tiny".
@@ -209,37 +188,11 @@ def synth(
     types = PartTypes.resolve(type, talker_type, cp_type, decoder_type)
     if seed < 0:
         raise InvalidInput(f"seed {seed}: expected 0 or more", param="seed")
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out} exists and is not a folder", param="out")
+    require_folder(out)
     vocab = vocabulary_of(size.lower())
     facts = _facts(f"synth-{size.lower()}", chosen, vocab)
     source = _Random(seed, facts.codec_ids["eos"], chosen.shape)
-    with folder_for(out):
-        talker_name, codec_name = file_names(facts.name, types)
-        talker_bytes = write_gguf(
-            out / talker_name,
-            "qwen3tts",
-            lambda w: talker_metadata(w, facts, chosen.shape, vocab, types),
-            [(spec, tensor_type(spec, types)) for spec in talker_tensors(chosen.shape)],
-            source.rows,
-            progress,
-        )
-        codec_bytes = write_gguf(
-            out / codec_name,
-            "clip",
-            lambda w: codec_metadata(w, facts, chosen.shape, types),
-            [(spec, tensor_type(spec, types)) for spec in codec_tensors(chosen.shape)],
-            source.rows,
-            progress,
-        )
-    return ConvertReport(
-        talker=out / talker_name,
-        codec=out / codec_name,
-        kind=facts.kind,
-        types=types,
-        talker_bytes=talker_bytes,
-        codec_bytes=codec_bytes,
-    )
+    return write_pair(out, facts, chosen.shape, vocab, types, source.rows, progress)
 
 
 def _facts(name: str, size: _Size, vocab: Vocabulary) -> ModelFacts:
@@ -288,13 +241,8 @@ def _vocabulary(rows: int, true_ids: bool) -> Vocabulary:
     spare = (i for i in range(rows) if i not in table)
     for token in plain:
         table[next(spare)] = (token, gguf.TokenType.NORMAL)
-    special = _FIRST_SPECIAL if true_ids else len(table)
-    kinds = [
-        *((t, gguf.TokenType.CONTROL) for t in _CONTROL),
-        *((t, gguf.TokenType.USER_DEFINED) for t in _USER_DEFINED),
-        *((t, gguf.TokenType.CONTROL) for t in _AUDIO),
-    ]
-    table.update({special + i: entry for i, entry in enumerate(kinds)})
+    special = FIRST_SPECIAL if true_ids else len(table)
+    table.update({special + i: entry for i, entry in enumerate(SPECIAL_TOKENS.items())})
     unused = gguf.TokenType.UNUSED
     full = [table.get(i, (f"[unused_{i}]", unused)) for i in range(rows)]
     return Vocabulary([t for t, _ in full], [int(k) for _, k in full], merges)

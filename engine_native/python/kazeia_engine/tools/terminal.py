@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
 
+from kazeia_engine.tools.files import whole_file
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
 __all__ = [
     "FAILED",
+    "bar",
     "bytes_progress",
     "check_json_target",
     "console_for_tables",
@@ -45,12 +50,8 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             path.write_text(text, encoding="utf-8")
             return
-        partial = path.with_name(path.name + ".partial")
-        try:
+        with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror}") from error
 
@@ -70,17 +71,31 @@ def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
     if not console.is_terminal:
         yield tenths(note)
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import DownloadColumn, TimeRemainingColumn
 
-    name_column = TextColumn("{task.description}")
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn(), name_column)
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=None)
+    with bar(console, DownloadColumn(), TimeRemainingColumn()) as (_tell, update):
+        yield update
+
+
+@contextmanager
+def bar(
+    console: Console, *columns: ProgressColumn, first: str = ""
+) -> Iterator[tuple[Callable[[str], None], Callable[[str, int, int], None]]]:
+    """A bar with columns and what is being done, `first` to begin with.
+
+    Yields how to tell a line above it, and a step: name, done, all.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    with Progress(
+        BarColumn(), *columns, TextColumn("{task.description}"), console=console
+    ) as shown:
+        task = shown.add_task(first, total=None)
 
         def update(name: str, done: int, total: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
+            shown.update(task, description=name, completed=done, total=total)
 
-        yield update
+        yield lambda line: shown.console.print(line, markup=False, highlight=False), update
 
 
 def tenths(note: Callable[[str], None]) -> Callable[[str, int, int], None]:

@@ -62,8 +62,8 @@ def validate(model: Model, *, frames: int = 33, speaker: str | None = None) -> I
     """
     if frames < 2:
         raise InvalidInput(f"frames is {frames}, expected 2 or more", param="frames")
-    if speaker is None and model.info.speakers:
-        speaker = model.info.speakers[0]
+    if speaker is None:
+        speaker = model.info.first_speaker
 
     def run(**changed: Any) -> Result:
         options = {"seed": _SEED, "chunk": 0, "max_frames": frames, "ignore_eos": True, **changed}

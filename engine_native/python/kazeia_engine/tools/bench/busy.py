@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kazeia_engine.errors import EngineError, InvalidInput
 from kazeia_engine.tools.bench.runs import spoken_text
+from kazeia_engine.tools.machine import CpuWatch, most_cores
 
 if TYPE_CHECKING:
     from kazeia_engine.model import Model
@@ -75,11 +76,11 @@ def _started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
 def slowdown(model: Model, n: int, *, frames: int, repeat: int) -> dict[str, Any]:
     """How many times as long a run takes beside n spinning processes; alone and beside in turn.
 
-    Returns processes, alone_s, busy_s (medians), slowdown (of the medians) and slowdowns (of every
-    pair).
+    Returns processes, alone_s, busy_s (medians), slowdown (of the medians), slowdowns (of every
+    pair) and foreign_cores (that others kept busy in the worst pair; None where unknown).
     """
     options: dict[str, Any] = {
-        "speaker": model.info.speakers[0] if model.info.speakers else None,
+        "speaker": model.info.first_speaker,
         "seed": 1,
         "max_frames": frames,
         "ignore_eos": True,
@@ -92,15 +93,18 @@ def slowdown(model: Model, n: int, *, frames: int, repeat: int) -> dict[str, Any
         return time.perf_counter() - start
 
     seconds()  # warms up
-    alone, busy = [], []
+    alone, busy, foreign = [], [], []
     for _ in range(repeat):
+        watch = CpuWatch()
         alone.append(seconds())
         with spinning(n):
             busy.append(seconds())
+        foreign.append(watch.foreign_cores())  # the spinning ones are our own
     return {
         "processes": n,
         "alone_s": round(statistics.median(alone), 4),
         "busy_s": round(statistics.median(busy), 4),
         "slowdown": round(statistics.median(busy) / statistics.median(alone), 3),
         "slowdowns": [round(b / a, 3) for a, b in zip(alone, busy, strict=True)],
+        "foreign_cores": most_cores(foreign),
     }

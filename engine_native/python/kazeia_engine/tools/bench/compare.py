@@ -19,6 +19,7 @@ from typing import Any
 
 from kazeia_engine.errors import EngineError
 from kazeia_engine.modelfiles import ModelPair
+from kazeia_engine.tools.machine import CpuWatch, most_cores
 
 __all__ = ["ENGINES", "WINDOW", "compare", "run_engine", "why_not"]
 
@@ -57,18 +58,22 @@ def compare(
     codebook: entries of a codebook of the model.
 
     Returns "runs" (by engine, one entry a run), "medians" (by engine), "ratios" (theirs over ours:
-    of the medians, and the least and greatest of all pairs).
+    of the medians, and the least and greatest of all pairs), "foreign_cores" (that others kept busy
+    in the worst run; None where unknown).
     Raises EngineError with the reason when one cannot run.
     """
     if (reason := why_not()) is not None:
         raise EngineError(reason)
     frames = -(-frames // WINDOW) * WINDOW
     runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+    foreign = []
     for turn in range(repeat):
         for engine in ENGINES:
+            watch = CpuWatch()
             figures = run_engine(
                 engine, pair, text, frames=frames, codebook=codebook, threads=threads
             )
+            foreign.append(watch.foreign_cores())
             runs[engine].append(figures)
             log(f"{engine} {turn + 1}/{repeat}: rtf {figures['rtf']:.3f}")
     medians = {
@@ -90,6 +95,7 @@ def compare(
         "runs": runs,
         "medians": medians,
         "ratios": ratios,
+        "foreign_cores": most_cores(foreign),
     }
 
 

@@ -255,8 +255,7 @@ class _Plan:
 
 def _require_fits(settings: Settings, model: Model) -> None:
     """A run that the model would cut short measures something else than was asked for."""
-    speaker = model.info.speakers[0] if model.info.speakers else None
-    most = model.most_frames(runs.spoken_text(model), speaker=speaker)
+    most = model.most_frames(runs.spoken_text(model), speaker=model.info.first_speaker)
     if settings.frames > most:
         raise InvalidInput(
             f"frames is {settings.frames}, expected at most {most}, the positions of the model",

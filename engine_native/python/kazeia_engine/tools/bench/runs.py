@@ -97,9 +97,8 @@ def spoken_text(model: Model) -> str:
 
 def run_policy(model: Model, chunk: str | int, *, frames: int, repeat: int) -> Policy:
     """One warming and `repeat` measured runs of a chunk policy."""
-    speaker = model.info.speakers[0] if model.info.speakers else None
     options: dict[str, Any] = {
-        "speaker": speaker,
+        "speaker": model.info.first_speaker,
         "seed": _SEED,
         "max_frames": frames,
         "chunk": chunk,

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kazeia_engine.tools.machine import busy_warning
+from kazeia_engine.tools.machine import busy_warning, most_cores
+from kazeia_engine.tools.terminal import bar
 
 __all__ = ["progress", "show"]
 
@@ -23,14 +24,9 @@ def progress(
     if not console.is_terminal:
         yield note, lambda _what, _done, _all: None
         return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=console) as bar:
-        task = bar.add_task("the machine", total=None)
-
-        def step(what: str, done: int, all: int) -> None:
-            bar.update(task, description=what, completed=done, total=all)
-
-        yield lambda line: bar.console.print(line, markup=False, highlight=False), step
+    columns = (MofNCompleteColumn(), TimeElapsedColumn())
+    with bar(console, *columns, first="the machine") as told:
+        yield told
 
 
 def show(console: Console, figures: dict[str, Any]) -> None:
@@ -47,9 +43,11 @@ def show(console: Console, figures: dict[str, Any]) -> None:
         console.print(_busy(figures["busy"]), highlight=False)
     if "ratios" in (figures["compare"] or {}):
         console.print(_comparison(figures["compare"]))
-    others = [c for c in (speed["foreign_cores"], figures["foreign_cores"]) if c is not None]
-    if (warning := busy_warning(max(others, default=None))) is not None:
-        console.print(f"warning: {warning}")
+    alone = most_cores((speed["foreign_cores"], figures["foreign_cores"]))
+    ratios = most_cores((figures[k] or {}).get("foreign_cores") for k in ("busy", "compare"))
+    for mark, cores in (("warning:", alone), ("*", ratios)):
+        if (warning := busy_warning(cores)) is not None:
+            console.print(f"{mark} {warning}")
 
 
 def _machine(speed: dict[str, Any]) -> Table:
@@ -127,11 +125,16 @@ def _sentences(figures: dict[str, Any]) -> list[str]:
     ]
 
 
+def _mark(measured: dict[str, Any]) -> str:
+    """Of a ratio that was measured while others kept cores busy."""
+    return "" if busy_warning(measured["foreign_cores"]) is None else "*"
+
+
 def _busy(busy: dict[str, Any]) -> str:
     least, most = min(busy["slowdowns"]), max(busy["slowdowns"])
     return (
-        f"beside {busy['processes']} busy processes {busy['slowdown']:.2f} times as long "
-        f"({least:.2f} to {most:.2f})"
+        f"beside {busy['processes']} busy processes {busy['slowdown']:.2f}{_mark(busy)} times as "
+        f"long ({least:.2f} to {most:.2f})"
     )
 
 
@@ -157,7 +160,7 @@ def _comparison(compared: dict[str, Any]) -> Table:
             name,
             f"{ours:.3f}",
             f"{theirs:.3f}",
-            f"{ratio['median']:.2f}",
+            f"{ratio['median']:.2f}{_mark(compared)}",
             f"{ratio['min']:.2f} to {ratio['max']:.2f}",
         )
     return table
