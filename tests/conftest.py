@@ -11,10 +11,13 @@ import pytest
 
 from kazeia_server.settings import PREFIX
 
-# Where the run itself is to ignore Ctrl-C, as a shell's background jobs are, the processes of the
-# tests must not: they would inherit it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def pytest_configure() -> None:
+    """Where the tests are started with Ctrl-C ignored (in the background of a script, by some CI
+    runners), the programs that they start and interrupt do not inherit that: a handler ends with
+    `exec`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
