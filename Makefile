@@ -61,8 +61,11 @@ $(VENV)/.kazeia-native: pyproject.toml | $(BIN)/python
 	@touch $@
 
 # Build isolation would compile llama.cpp a second time, for the build alone.
+# The C++ tests go on from the same objects, and take warnings for errors: so does who develops.
+WERROR = $(if $(shell ls $(VENV)/.kazeia-dev 2>/dev/null),-C cmake.define.KAZEIA_WERROR=ON)
+
 $(VENV)/.kazeia-build: $(VENV)/.kazeia-native $(SOURCES)
-	$(call with_progress,Compiling and installing Kazeia,$(PIP) install -v --no-build-isolation .)
+	$(call with_progress,Compiling and installing Kazeia,$(PIP) install -v --no-build-isolation $(WERROR) .)
 	@touch $@
 
 $(VENV)/.kazeia-dev: pyproject.toml | $(BIN)/python
@@ -72,8 +75,8 @@ $(VENV)/.kazeia-dev: pyproject.toml | $(BIN)/python
 
 test: test-cpp test-py ## the C++ and the Python tests
 
-test-py: install ## the Python tests; ARGS="-k name" passes options on
-	$(BIN)/python -m pytest $(ARGS)
+test-py: install ## the Python tests, two at a time; ARGS="-k name" passes options on
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Programs with environments of their own, in build/clients.  Their tests need Python 3.11 or 3.12,
 # npm with Node 20, a Chromium, and for Home Assistant a Python 3.13 of any minor version: it asks
@@ -112,11 +115,11 @@ $(BIN)/cmake -S engine_native -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(
   -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" \
   -DKAZEIA_BUILD_TESTS=ON -DKAZEIA_WERROR=ON $(2)
 $(BIN)/cmake --build $(1)
-$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
+$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error -j 2
 endef
 
 test-cpp: $(VENV)/.kazeia-native ## the C++ tests
-	$(call ctest,build/test,-DCMAKE_BUILD_TYPE=Release)
+	$(call ctest,build/release,-DCMAKE_BUILD_TYPE=Release)
 
 # An environment of its own, because ggml's devices are chosen when llama-cpp-python is compiled.
 build/vulkan/.native: pyproject.toml tests/vulkan/headers.sh

@@ -197,6 +197,7 @@ def test_combining_marks_are_bounded(tokenizer: Tokenizer, reference: Reference)
         tokenizer.encode(fitting + "\u0301")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "unit",
     ["a", " ", "\n ", "<", "<|im_end|>", "<think>", "你", "👨‍👩‍👧", "ab1 'll\r\n", "e\u0301"],
@@ -268,6 +269,7 @@ def test_unusable_files(tmp_path: Path, true_file: Path, golden_dir: Path) -> No
         Tokenizer(codec)
 
 
+@pytest.mark.alone
 def test_facts_from_the_token_list(true_file: Path) -> None:
     start = time.perf_counter()
     vocab = ModelVocabulary.load(true_file)

@@ -209,6 +209,7 @@ def test_failing_to_open_frees_the_slot() -> None:
     run(test)
 
 
+@pytest.mark.alone
 def test_the_loop_never_waits_for_the_voice() -> None:
     async def test() -> None:
         voice = FakeVoice(n_chunks=3, delay_s=0.1)

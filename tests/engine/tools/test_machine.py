@@ -77,6 +77,7 @@ def test_measuring_refuses(wrong: dict[str, float]) -> None:
         Speed.measure(**wrong)
 
 
+@pytest.mark.alone
 def test_others_are_seen() -> None:
     spin = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
     with subprocess.Popen([sys.executable, "-c", spin]) as other:
