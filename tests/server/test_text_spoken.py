@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kazeia_server.logging_ import logger
-from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.synthesis.pieces import LiveText, TextFront, WholeText
+from kazeia_server.synthesis.request import SynthesisRequest
 from kazeia_server.text.clean import Cleaner
 from kazeia_server.text.drops import Drops
 from kazeia_server.text.lookahead import Lookahead

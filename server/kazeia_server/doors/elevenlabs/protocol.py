@@ -273,8 +273,8 @@ class Protocol(ABC):
         if not self._authorized:
             keys = list(keys_of(fields))
             if not any(map(self._accepts, keys)):
-                error = self._unauthorized(given=bool(keys))
-                raise Refused(error_message(error), POLICY_VIOLATION)
+                unauthorized = self._unauthorized(given=bool(keys))
+                raise Refused(error_message(unauthorized), POLICY_VIOLATION)
             self._authorized = True
         if self._request is None:
             try:
