@@ -29,7 +29,7 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from websockets.sync.client import ClientConnection, connect
@@ -52,10 +52,12 @@ def cut(raw: socket.socket) -> None:
 @contextmanager
 def websocket(port: int, path: str) -> Iterator[ClientConnection]:
     """A WebSocket that is reset at the end of the block."""
-    with suppress(OSError):  # of the farewell, which the reset has made impossible
-        with connect(f"ws://127.0.0.1:{port}{path}", proxy=None) as client:
-            yield client
-            cut(client.socket)
+    with ExitStack() as stack:
+        client = stack.enter_context(connect(f"ws://127.0.0.1:{port}{path}", proxy=None))
+        yield client
+        cut(client.socket)
+        with suppress(OSError):  # of the farewell, which the reset has made impossible
+            stack.close()
 
 
 def text_of(rng: random.Random) -> str:
