@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -135,9 +136,10 @@ def test_both_engines_run_in_turn(pair: ModelPair) -> None:
     lines: list[str] = []
     made = compare.compare(pair, TEXT, **RUN, repeat=2, log=lines.append)
     assert made["frames"] == 72  # whole windows of llama.cpp's decoder
-    assert [line.split(":")[0] for line in lines] == [
+    assert [line.split(":")[0] for line in lines if "again without" not in line] == [
         f"{engine} {turn}/2" for turn in (1, 2) for engine in ENGINES
     ]
+    assert made["repacked"] is not any("again without" in line for line in lines)
     for engine in ENGINES:
         for run in made["runs"][engine]:
             assert run["frames"] == 72
@@ -177,6 +179,28 @@ def test_a_crash_is_a_clear_error(
         child.write_text(code)
         with pytest.raises(EngineError, match=words):
             run_engine("llama.cpp", pair, TEXT, **RUN)
+
+
+def test_llama_cpp_that_crashes_on_repacked_weights_runs_without(
+    pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "child.py"
+    figures = {"work_s": 2.0, "audio_s": 1.0, "first_audio_s": 2.0, "peak_rss_mb": 9, "load_s": 1}
+    child.write_text(
+        "import os, signal, sys\n"
+        "if sys.argv[1] == 'llama.cpp' and '--no-repack' not in sys.argv:\n"
+        "    os.kill(os.getpid(), signal.SIGSEGV)\n"
+        f"print({json.dumps(json.dumps(figures))})\n"
+    )
+    monkeypatch.setattr(compare, "_CHILD", child)
+    lines: list[str] = []
+    made = compare.compare(pair, TEXT, **RUN, repeat=2, log=lines.append)
+    assert not made["repacked"]
+    assert [len(made["runs"][engine]) for engine in ENGINES] == [2, 2]
+    assert sum("SIGSEGV; again without repacked weights" in line for line in lines) == 1
+    child.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    with pytest.raises(EngineError, match="kazeia failed: ended by SIGSEGV"):
+        compare.compare(pair, TEXT, **RUN, repeat=1)
 
 
 def test_a_hanging_run_is_ended(

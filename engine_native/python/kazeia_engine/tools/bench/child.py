@@ -60,9 +60,10 @@ class _Llama:
         for set_log in (api.llama_log_set, mtmd.mtmd_log_set, mtmd.mtmd_helper_log_set):
             set_log(self._log, None)
         api.llama_backend_init()
+        model = api.llama_model_default_params()
+        model.use_extra_bufts = model.use_extra_bufts and not a.no_repack
         self._model = self._need(
-            api.llama_model_load_from_file(os.fsencode(a.talker), api.llama_model_default_params()),
-            "loading the talker",
+            api.llama_model_load_from_file(os.fsencode(a.talker), model), "loading the talker"
         )
         context = api.llama_context_default_params()
         context.n_ctx = max(512, a.frames + len(a.text.encode()) + 64)
@@ -183,6 +184,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, required=True)
     parser.add_argument("--codebook", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--no-repack", action="store_true")
     a = parser.parse_args()
     _end_with_parent()
     try:

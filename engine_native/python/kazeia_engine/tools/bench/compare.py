@@ -26,8 +26,13 @@ __all__ = ["ENGINES", "WINDOW", "compare", "run_engine", "why_not"]
 ENGINES = ("kazeia", "llama.cpp")
 _CHILD = Path(__file__).with_name("child.py")
 _FIGURES = ("rtf", "first_audio_s", "peak_rss_mb", "load_s")
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL)
 WINDOW = 72  # frames that llama.cpp's decoder computes at a time, however few it is given
 _STARTING_S, _SECONDS_A_FRAME = 600.0, 10.0  # what takes longer hangs
+
+
+class _Crash(EngineError):
+    """A process was ended by a fault of its own."""
 
 
 def why_not() -> str | None:
@@ -58,8 +63,9 @@ def compare(
     codebook: entries of a codebook of the model.
 
     Returns "runs" (by engine, one entry a run), "medians" (by engine), "ratios" (theirs over ours:
-    of the medians, and the least and greatest of all pairs), "foreign_cores" (that others kept busy
-    in the worst run; None where unknown).
+    of the medians, and the least and greatest of all pairs), "repacked" (whether llama.cpp had its
+    weights in the layout of its choice: where it crashes with them, it runs without),
+    "foreign_cores" (that others kept busy in the worst run; None where unknown).
     Raises EngineError with the reason when one cannot run.
     """
     if (reason := why_not()) is not None:
@@ -67,12 +73,24 @@ def compare(
     frames = -(-frames // WINDOW) * WINDOW
     runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
     foreign = []
+    repack = True
+
+    def run(engine: str) -> dict[str, float]:
+        return run_engine(
+            engine, pair, text, frames=frames, codebook=codebook, threads=threads, repack=repack
+        )
+
     for turn in range(repeat):
         for engine in ENGINES:
             watch = CpuWatch()
-            figures = run_engine(
-                engine, pair, text, frames=frames, codebook=codebook, threads=threads
-            )
+            try:
+                figures = run(engine)
+            except _Crash as crash:
+                if not repack or engine == ENGINES[0]:
+                    raise
+                log(f"{crash}; again without repacked weights")
+                repack, watch = False, CpuWatch()
+                figures = run(engine)
             foreign.append(watch.foreign_cores())
             runs[engine].append(figures)
             log(f"{engine} {turn + 1}/{repeat}: rtf {figures['rtf']:.3f}")
@@ -95,14 +113,24 @@ def compare(
         "runs": runs,
         "medians": medians,
         "ratios": ratios,
+        "repacked": repack,
         "foreign_cores": most_cores(foreign),
     }
 
 
 def run_engine(
-    engine: str, pair: ModelPair, text: str, *, frames: int, codebook: int, threads: int
+    engine: str,
+    pair: ModelPair,
+    text: str,
+    *,
+    frames: int,
+    codebook: int,
+    threads: int,
+    repack: bool = True,
 ) -> dict[str, float]:
     """One run in a process of its own, after a few frames that warm up.
+
+    repack: whether llama.cpp may rearrange weights for the processor, as it does by default.
 
     Returns rtf, load_s, first_audio_s, work_s, audio_s, frames, peak_rss_mb.
     Raises EngineError with the child's reason, or what ended it.
@@ -110,6 +138,7 @@ def run_engine(
     arguments: Sequence[str | Path] = (
         engine, pair.talker, pair.codec, "--text", text, "--frames", str(frames),
         "--codebook", str(codebook), "--threads", str(threads),
+        *([] if repack else ["--no-repack"]),
     )  # fmt: skip
     # Ours sets it for itself; llama.cpp runs as it would alone.
     environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"}
@@ -136,7 +165,8 @@ def _figures(engine: str, done: subprocess.CompletedProcess[bytes]) -> dict[str,
         answer = {}
     if done.returncode != 0 or "work_s" not in answer:
         reason = answer.get("error") or _ending(done)
-        raise EngineError(f"the comparison: {engine} failed: {reason}")
+        kind = _Crash if -done.returncode in _CRASHES else EngineError
+        raise kind(f"the comparison: {engine} failed: {reason}")
     figures = {name: float(value) for name, value in answer.items()}
     return {"rtf": figures["work_s"] / figures["audio_s"], **figures}
 

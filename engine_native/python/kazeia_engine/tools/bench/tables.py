@@ -142,7 +142,7 @@ def _comparison(compared: dict[str, Any]) -> Table:
     table = Table(
         f"{compared['threads']} threads, {compared['frames']} frames",
         "kazeia",
-        "llama.cpp",
+        "llama.cpp" if compared["repacked"] else "llama.cpp, weights as in the file",
         "ratio",
         "varied",
         box=None,
