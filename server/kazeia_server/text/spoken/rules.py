@@ -133,7 +133,7 @@ class SignRules:
             (r"(?<![\w.])(\d{1,2})\.(\d{1,2})\.(\d{4})(?![\w.]\d)", self._dotted_date),
             (r"(?<!\w)(\d{4})-(\d\d)-(\d\d)(?!\w)", self._iso_date),
             (r"(?<![\w/])(\d{1,4})/(\d{1,2})/(\d{4}|\d\d)(?![\w/])", self._slash_date),
-            (rf"(?<![\w:]){language.clock}(?![\w:])", self._time),
+            (rf"(?<![\w:]){language.clock}(?:(?![\w:])|(?=[AaPp][Mm]\b))", self._time),
             (r"(?<![\w+])\+(?:\d{1,3}(?:[ /-]\(?\d+\)?)+|\d{6,})(?!\w)", self._phone),
             (r"(?<![\w-])(?:\d{3}-)?\d{3}-\d{4}(?![\w-])", self._phone),
             (r"(?<!\w)0\d(?:[ .]\d\d){4}(?!\w)", self._phone),
