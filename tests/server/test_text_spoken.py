@@ -88,6 +88,7 @@ ENGLISH = [
     ("at 22:15, 3:05 and 3:00", "at twenty-two fifteen, three oh five and three o'clock"),
     ("3:00 p.m., 14:00", "three p.m., fourteen hundred"),
     ("10:30am, 3:00PM, 10:30ms", "ten thirty am, three PM, ten to thirty milliseconds"),
+    ("Call (555) 123-4567.", "Call five five five, one two three, four five six seven."),
     ("01:02:03 16:9", "one oh two and three seconds sixteen to nine"),
     (
         "2024-03-15, 12/31/2024",

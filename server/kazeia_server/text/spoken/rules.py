@@ -135,7 +135,7 @@ class SignRules:
             (r"(?<![\w/])(\d{1,4})/(\d{1,2})/(\d{4}|\d\d)(?![\w/])", self._slash_date),
             (rf"(?<![\w:]){language.clock}(?:(?![\w:])|(?=[AaPp][Mm]\b))", self._time),
             (r"(?<![\w+])\+(?:\d{1,3}(?:[ /-]\(?\d+\)?)+|\d{6,})(?!\w)", self._phone),
-            (r"(?<![\w-])(?:\d{3}-)?\d{3}-\d{4}(?![\w-])", self._phone),
+            (r"(?<![\w-])(?:\(\d{3}\) ?|\d{3}-)?\d{3}-\d{4}(?![\w-])", self._phone),
             (r"(?<!\w)0\d(?:[ .]\d\d){4}(?!\w)", self._phone),
             (r"(?<![\d.,])\d+(?:\.\d+){2,}(?!\w)", self._version),
             (rf"(?P<money>{money}) ?(?P<number>{number}){scale}", self._money),
