@@ -293,7 +293,9 @@ class SlowVoice(FakeVoice):
 def test_cancel_does_not_wait_for_a_text_that_is_being_read(slow_at: int) -> None:
     """It is called on the event loop: every connection would wait with it."""
     voice = SlowVoice(slow_at)
-    text = LiveText(TextFront(voice.info, clean=True, split="auto", live=True), 60)
+    text = LiveText(
+        TextFront(voice.info, language="english", clean=True, split="auto", live=True), 60
+    )
     request = SynthesisRequest(text="")
     speaker = Speaker(voice, request, text, Settings(), live=True, hold=False)
     speaking = threading.Thread(target=lambda: list(speaker))

@@ -215,7 +215,8 @@ def test_ratios_measured_under_load_are_marked(
     measured = {
         "processes": 1, "slowdown": 1.5, "slowdowns": [1.25, 1.75],
         "threads": 2, "frames": 72, "medians": dict.fromkeys(ENGINES, dict.fromkeys(four, 1.0)),
-        "repacked": True, "ratios": {key: {"median": 1.5, "min": 1.25, "max": 1.75} for key in four},
+        "repacked": True,
+        "ratios": {key: {"median": 1.5, "min": 1.25, "max": 1.75} for key in four},
         "foreign_cores": cores,
     }  # fmt: skip
     out = io.StringIO()

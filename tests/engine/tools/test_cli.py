@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kazeia_engine import InvalidInput, Model, terminal
+from kazeia_engine import InvalidInput, Model
 from kazeia_engine.modelfiles import find_pair
+from kazeia_engine.tools import terminal
 from kazeia_engine.tools.bench.figures import Settings, _require_fits
 from kazeia_engine.tools.bench.runs import spoken_text
 from kazeia_engine.tools.cli import app
@@ -359,7 +360,7 @@ def test_sigterm_removes_what_was_begun(tmp_path: Path, golden_models: dict[str,
     source = golden_models["custom-projected"]
     script = f"""
 import os, signal
-from kazeia_engine import quantize
+from kazeia_engine.tools import quantize
 real = quantize._Job.write
 def write(self, path, progress):
     real(self, path, progress)

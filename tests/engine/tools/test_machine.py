@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kazeia_engine import InvalidInput, Model, ModelFormatError, machine, work
+from kazeia_engine import InvalidInput, Model, ModelFormatError
 from kazeia_engine.modelfiles import GgufHeader, find_pair, read_header
+from kazeia_engine.tools import machine, work
 from kazeia_engine.tools.doctor import findings, outlooks
 from kazeia_engine.tools.gguf_layout import PartTypes
 from kazeia_engine.tools.machine import (
