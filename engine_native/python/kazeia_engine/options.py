@@ -103,8 +103,8 @@ def stream_params(
 ) -> binding.StreamParams:
     """The native parameters of a stream, but for its prompt.
 
-    max_positions: of the model; longest: frames that fit behind the prompt, to which max_frames and
-    min_frames are cut. Raises InvalidInput for what is out of range or unknown.
+    max_positions: of the model, more than any chunk has frames; longest: frames that fit behind the
+    prompt, to which max_frames and min_frames are cut. Raises InvalidInput for what is out of range or unknown.
     """
     o = Options(options)
     params = _default_params()
@@ -121,7 +121,7 @@ def stream_params(
     if isinstance(chunk, str) and chunk == "auto":
         params.chunk = _AUTO_CHUNK
     else:
-        params.chunk = integer("chunk", chunk, 0, max_positions)
+        params.chunk = min(integer("chunk", chunk, 0, _MANY), max_positions)
     params.cp_recompute = not o.flag("cp_cache", not params.cp_recompute)
     params.ignore_eos = o.flag("ignore_eos", bool(params.ignore_eos))
     params.profile = o.flag("profile", bool(params.profile))
