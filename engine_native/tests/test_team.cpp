@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/clock.h"
 #include "testing.h"
 
 using namespace kz;
@@ -196,4 +197,34 @@ TEST(more_items_than_can_be_shared_are_done_too) {
     std::vector<int> counts(Team::kMaxItems + 10);
     h.team.run(static_cast<int>(counts.size()), [&](int i) { counts[static_cast<size_t>(i)]++; });
     CHECK(counts == std::vector<int>(counts.size(), 1));
+}
+
+TEST(help_until_ends_at_the_moment_at_leave_and_without_work) {
+    Team team;
+    std::atomic<bool> leave{false};
+    CHECK(!team.help_until(leave, now_s() + 60));  // nothing to do: not a minute
+    CHECK(team.help_until(leave, now_s()));
+    leave = true;
+    CHECK(team.help_until(leave, now_s() + 60));
+    CHECK_EQ(team.helpers(), 0);
+
+    // With work it stays until the moment, and takes part.
+    leave = false;
+    std::atomic<bool> over{false};
+    std::atomic<int> others{0};
+    std::thread owner([&] {
+        const auto self = std::this_thread::get_id();
+        while (!over) {
+            team.run(2, [&](int) {
+                if (std::this_thread::get_id() != self) others++;
+            });
+        }
+    });
+    const double moment = now_s() + 0.2;
+    while (!team.help_until(leave, moment)) {
+    }
+    CHECK(now_s() >= moment);
+    over = true;
+    owner.join();
+    CHECK(others > 0);
 }

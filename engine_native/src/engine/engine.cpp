@@ -173,19 +173,25 @@ void Engine::wait_to_generate(std::unique_lock<std::mutex> &lock) {
     }
 }
 
-void Engine::wait_to_decode(std::unique_lock<std::mutex> &lock) {
+bool Engine::wait_to_decode(std::unique_lock<std::mutex> &lock, bool nothing_to_share) {
     // Frames that wait for a larger turn fall due as the listener's audio runs down.
     const double due = next_due(progress());
-    if (due < kNever) {
-        decode_.wait_until(lock, moment(due));
-    } else if (generating_ && n_threads_ > 1) {
+    bool over = true;
+    if (generating_ && n_threads_ > 1 && !nothing_to_share) {
         decoder_wanted_ = false;
         lock.unlock();
-        generator_team_.help(decoder_wanted_);
+        if (due < kNever) {
+            over = generator_team_.help_until(decoder_wanted_, due);
+        } else {
+            generator_team_.help(decoder_wanted_);
+        }
         lock.lock();
+    } else if (due < kNever) {
+        decode_.wait_until(lock, moment(due));
     } else {
         decode_.wait(lock);
     }
+    return !over;
 }
 
 void Engine::generate_loop() {
@@ -230,7 +236,9 @@ void Engine::decode_loop() {
     std::unique_lock lock(mutex_);
     while (true) {
         std::shared_ptr<Stream> stream;
-        while (!closing_ && !(stream = next_to_decode())) wait_to_decode(lock);
+        bool nothing_to_share = false;
+        while (!closing_ && !(stream = next_to_decode()))
+            nothing_to_share = wait_to_decode(lock, nothing_to_share);
         if (closing_) return;
         PcmChunk piece;
         const std::vector<int32_t> codes = stream->begin_decoding(piece);

@@ -83,25 +83,40 @@ void Team::run_shared(int n, Work work, const void *data) {
     if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error_, {}));
 }
 
-void Team::help(const std::atomic<bool> &leave) {
-    helpers_.fetch_add(1);
+template <typename Over>
+bool Team::work_until(const Over &over, uint64_t &state) {
     int idle = 0;
     double idle_since = 0;
-    while (!leave.load(std::memory_order_acquire)) {
-        const uint64_t seen = state_.load(std::memory_order_acquire);
+    while (!over()) {
+        state = state_.load(std::memory_order_acquire);
         if (do_one()) {
             idle = 0;
             continue;
         }
         if (idle == 0) idle_since = now_s();
-        if (++idle % kSpinsPerLook != 0 || now_s() - idle_since < kSpinSeconds) {
-            relax();
-        } else if (!leave.load(std::memory_order_seq_cst)) {
-            state_.wait(seen, std::memory_order_acquire);
-            idle = 0;
-        }
+        if (++idle % kSpinsPerLook == 0 && now_s() - idle_since >= kSpinSeconds) return false;
+        relax();
+    }
+    return true;
+}
+
+void Team::help(const std::atomic<bool> &leave) {
+    helpers_.fetch_add(1);
+    const auto over = [&] { return leave.load(std::memory_order_acquire); };
+    uint64_t seen = 0;
+    while (!work_until(over, seen)) {
+        if (!leave.load(std::memory_order_seq_cst)) state_.wait(seen, std::memory_order_acquire);
     }
     helpers_.fetch_sub(1);
+}
+
+bool Team::help_until(const std::atomic<bool> &leave, double moment) {
+    helpers_.fetch_add(1);
+    uint64_t seen = 0;
+    const bool over = work_until(
+        [&] { return leave.load(std::memory_order_acquire) || now_s() >= moment; }, seen);
+    helpers_.fetch_sub(1);
+    return over;
 }
 
 void Team::wake() {

@@ -36,6 +36,9 @@ class Team {
     // Helps with every section until leave is true.  A thread without work spins for some
     // hundred microseconds and then sleeps until the next section or wake().
     void help(const std::atomic<bool> &leave);
+    // The same until a moment of now_s(), and for no longer than there is work: a thread without
+    // any returns instead of sleeping.  True: leave is true, or the moment has come.
+    bool help_until(const std::atomic<bool> &leave, double moment);
 
     // Lets sleeping helpers look at their leave flag.
     void wake();
@@ -68,6 +71,10 @@ class Team {
     void renumber(F change);
     // Claims and does one item; false when none is left.
     bool do_one();
+    // Does what there is until over() or nothing came for some hundred microseconds; then false.
+    // state: as it was before the last look for work.
+    template <typename Over>
+    bool work_until(const Over &over, uint64_t &state);
 
     alignas(64) std::atomic<uint64_t> state_{0};
     alignas(64) std::atomic<int> done_{0};
