@@ -29,6 +29,7 @@ __all__ = ["SpeechServer", "run_server", "server_config"]
 _HARD_MESSAGE_FACTOR = 4
 # Together with the default of shutdown_timeout_s less than the 10 s after which Docker kills.
 _LAST_WORDS_S = 0.5  # for connections to say how their last utterance ended
+_LOADING_S = 5.0  # for a voice that is still being loaded
 _CLOSING_S = 1  # for answers that are complete but not yet sent
 
 
@@ -65,6 +66,8 @@ def run_server(settings: Settings) -> None:
         server.run()
     except SystemExit:  # uvicorn has logged why it cannot listen
         raise ServerError(f"cannot listen on {settings.host}:{settings.port}") from None
+    finally:
+        service.join(_LOADING_S)
     if service.failure is not None:
         raise service.failure
 

@@ -311,3 +311,27 @@ def test_audio_is_whole_samples() -> None:
                 assert np.abs(np.frombuffer(pcm, "<i2")).max() > 10_000
 
     run(test)
+
+
+def test_what_is_being_loaded_is_waited_for_at_the_end() -> None:
+    """A process that ends inside a library's thread may be aborted."""
+    go_on, inside = threading.Event(), threading.Event()
+
+    def load(settings: Settings) -> FakeVoice:
+        inside.set()
+        go_on.wait(10)
+        return FakeVoice()
+
+    async def left_early() -> SynthesisService:
+        service = SynthesisService(Settings(), load)
+        service.start()
+        await asyncio.to_thread(inside.wait, 10)
+        await service.close()
+        return service
+
+    service = asyncio.run(left_early())
+    service.join(0.05)
+    assert any(thread.name == "kazeia-work" for thread in threading.enumerate())
+    go_on.set()
+    service.join(10)
+    assert not any(thread.name == "kazeia-work" for thread in threading.enumerate())

@@ -104,7 +104,8 @@ def stream_params(
     """The native parameters of a stream, but for its prompt.
 
     max_positions: of the model, more than any chunk has frames; longest: frames that fit behind the
-    prompt, to which max_frames and min_frames are cut. Raises InvalidInput for what is out of range or unknown.
+    prompt, to which max_frames and min_frames are cut. Raises InvalidInput for what is out of range
+    or unknown.
     """
     o = Options(options)
     params = _default_params()

@@ -67,6 +67,7 @@ class SynthesisService:
         self._active: set[Utterance] = set()
         self._loading: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
+        self._threads: list[threading.Thread] = []  # that load or free the voice
 
     @property
     def info(self) -> BackendInfo:
@@ -210,8 +211,17 @@ class SynthesisService:
             await asyncio.wait(waits)
         backend, self._backend = self._backend, None
         if backend is not None:
-            closing = asyncio.ensure_future(_in_thread(backend.close))
+            closing = asyncio.ensure_future(self._in_thread(backend.close))
             await asyncio.wait([closing], timeout=_CLOSE_DEADLINE_S)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for work that close() left behind, at most so long.
+
+        A process that ends while a thread is inside a library may be aborted by it.
+        """
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _voice(self, *, admitted: bool = False) -> SynthesisBackend:
         if self.state == "loading":
@@ -276,10 +286,10 @@ class SynthesisService:
         if self._describe is not None:
             describe = self._describe
             with suppress(VoiceLoadError):  # loading will say so
-                self._description = await _in_thread(lambda: describe(self.settings))
+                self._description = await self._in_thread(lambda: describe(self.settings))
                 self._described.set()
         try:
-            self._backend = await _in_thread(lambda: _warmed(self._load(self.settings)))
+            self._backend = await self._in_thread(lambda: _warmed(self._load(self.settings)))
         except VoiceLoadError as error:
             self.failure = error
         except Exception as error:
@@ -296,6 +306,30 @@ class SynthesisService:
             logger.info("%s ready after %.1f s", self._backend.info.description, seconds)
         self._described.set()
         self._settled.set()
+
+    async def _in_thread(self, function: Callable[[], _T]) -> _T:
+        """Run `function` in a daemon thread of its own, which close() does not wait for."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+
+        def settle(set_outcome: Callable[..., None], outcome: object) -> None:
+            if not future.done():
+                set_outcome(outcome)
+
+        def run() -> None:
+            outcome: object
+            set_outcome: Callable[..., None] = future.set_result
+            try:
+                outcome = function()
+            except Exception as error:
+                outcome, set_outcome = error, future.set_exception
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, set_outcome, outcome)
+
+        thread = threading.Thread(target=run, name="kazeia-work", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return await future
 
 
 def _warmed(backend: SynthesisBackend) -> SynthesisBackend:
@@ -344,29 +378,6 @@ def _log(report: UtteranceReport) -> None:
             **seconds,
         },
     )
-
-
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Run `function` in a daemon thread of its own, which a shutdown need not wait for."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_T] = loop.create_future()
-
-    def settle(set_outcome: Callable[..., None], outcome: object) -> None:
-        if not future.done():
-            set_outcome(outcome)
-
-    def run() -> None:
-        outcome: object
-        set_outcome: Callable[..., None] = future.set_result
-        try:
-            outcome = function()
-        except Exception as error:
-            outcome, set_outcome = error, future.set_exception
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, set_outcome, outcome)
-
-    threading.Thread(target=run, name="kazeia-work", daemon=True).start()
-    return await future
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
