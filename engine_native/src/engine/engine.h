@@ -55,7 +55,7 @@ class Engine {
     void decode_loop();
     // The caller holds the mutex, which is free while waiting.
     void wait_to_generate(std::unique_lock<std::mutex> &lock);
-    // Helps the generator while it has something to share, until frames fall due.  nothing_to_share:
+    // Helps the generator while it has something to share, until frames fall due. nothing_to_share:
     // it had not, a moment ago; its next turn notifies.  Returns whether that is so now.
     bool wait_to_decode(std::unique_lock<std::mutex> &lock, bool nothing_to_share);
     // Make a thread look for work of its own, wherever it waits.
