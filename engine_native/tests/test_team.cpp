@@ -39,7 +39,7 @@ TEST(helpers_take_part) {
     Helped h(1);
     std::atomic<int> others{0};
     const auto owner = std::this_thread::get_id();
-    // The owner waits inside its first item for the helper to take the other.
+    // The owner waits inside its item, if it gets one, for the helper to take the other.
     h.team.run(2, [&](int) {
         if (std::this_thread::get_id() != owner) {
             others++;
@@ -47,7 +47,7 @@ TEST(helpers_take_part) {
             while (others == 0) std::this_thread::yield();
         }
     });
-    CHECK_EQ(others.load(), 1);
+    CHECK(others >= 1);  // both, where the owner was put aside
 }
 
 TEST(a_sleeping_helper_wakes_for_a_section_and_to_leave) {
